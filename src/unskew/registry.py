@@ -24,6 +24,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from os import PathLike
 from pkgutil import iter_modules
 from threading import RLock
 from typing import Any, Generic, TypeVar
@@ -256,6 +257,17 @@ def find_engine(engine: str | object) -> Any:
     if engine not in engine_names():
         raise UnknownNameError("engine", engine, engine_names(), parameter="engine")
     return _find_entry_point("unskew.engines", engine).load()()
+
+
+def engine_for(log: object) -> str:
+    """The engine that ``engine="auto"`` means for a log.
+
+    A data frame of Spark stays there, and the path of Parquet files is read by ``disk``, for which
+    it may be larger than memory. Everything else is fitted in this process.
+    """
+    if type(log).__module__.startswith("pyspark."):
+        return "spark"
+    return "disk" if isinstance(log, str | PathLike) else "local"
 
 
 def _find_entry_point(group: str, name: str) -> EntryPoint:

@@ -58,6 +58,10 @@ class Workers:
         self._pool = ThreadPoolExecutor(self.n_threads) if self.n_threads > 1 else None
         self._stop = threading.Event()
 
+    def __reduce__(self) -> tuple[type[Workers], tuple[int]]:
+        """In another process, such as a task of Spark, work runs in the calling thread."""
+        return Workers, (1,)
+
     def map(self, work: Callable[[T], R], pieces: Iterable[T]) -> list[R]:
         """``work(piece)`` of every piece, in the order of the pieces."""
         pieces = list(pieces)

@@ -17,10 +17,11 @@ from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.point import IPS, SNIPS
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells, SumSpec
+from unskew.estimators.point import IPS, SNIPS, Estimator
+from unskew.estimators.sums import Cluster, Clusters, Deltas, ObservedCells, SumSpec
 from unskew.estimators.variance import find_uncertain_share
 from unskew.propensity import PopularityPropensity, UniformPropensity
+from unskew.propensity.model import PropensityModel
 from unskew.types import Vector
 
 pytestmark = pytest.mark.filterwarnings("ignore:few cells decide")
@@ -407,6 +408,44 @@ def test_paired_differences_are_contrasts_of_one_covariance() -> None:
     paired, single = both.difference(0, 1, level=0.95), difference.of(0, level=0.95)
     assert (paired.value, paired.std_error) == pytest.approx((single.value, single.std_error))
     assert (paired.low, paired.high) == pytest.approx((single.low, single.high), rel=1e-6)
+
+
+@pytest.mark.parametrize("cluster", [None, "user", "both"])
+@pytest.mark.parametrize("estimator", [IPS(), SNIPS()])
+@pytest.mark.parametrize(
+    "model",
+    [
+        unskew.NaiveBayesPropensity().fit(LOG, mcar=SAMPLE),
+        PopularityPropensity("both").fit(LOG),
+        unskew.LogisticPropensity(ridge=0.1, user_offsets=True).fit(LOG),
+    ],
+)
+def test_metrics_that_are_evaluated_together_have_the_numbers_of_each_alone(
+    model: PropensityModel, estimator: Estimator, cluster: Cluster
+) -> None:
+    error = (np.stack([SCORES, OTHER]) - TRUTH)[:, LOG.user, LOG.item]
+    deltas = [
+        Deltas(np.square(error)),
+        Deltas(np.abs(error), slots=np.abs(error) + 1.0),
+        Deltas(np.abs(error[:1])),
+    ]
+    propensities = model.predict(LOG)
+    together = replace(make_cells(propensities), cluster=cluster)
+    together.evaluate_together(deltas)
+
+    for each in deltas:
+        alone = estimator.estimate(each, replace(make_cells(propensities), cluster=cluster))
+        shared = estimator.estimate(each, together)
+        assert shared.value == pytest.approx(alone.value, rel=1e-9)
+        assert shared.covariance == pytest.approx(alone.covariance, rel=1e-7)
+        assert shared.moments is not None
+        assert alone.moments is not None
+        assert shared.moments.third == pytest.approx(alone.moments.third, rel=1e-6)
+        assert (shared.outside is None) == (alone.outside is None)
+        if shared.outside is not None and alone.outside is not None:
+            assert shared.outside.gradient == pytest.approx(alone.outside.gradient)
+    assert together.find_group(deltas[0]) == [deltas[0], deltas[2]]
+    assert together.find_group(deltas[1]) == [deltas[1]]
 
 
 def test_half_samples_are_the_mean_squared_difference_of_complementary_refits() -> None:

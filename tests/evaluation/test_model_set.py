@@ -139,7 +139,7 @@ def test_mr_equals_its_formula() -> None:
         assert row.estimate == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("cluster", [None, "user", "both"])
+@pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
 def test_mr_has_an_interval_and_paired_differences(cluster: Any) -> None:
     rng = np.random.default_rng(1)
     rating = rng.integers(1, 6, (60, 40)).astype(float)

@@ -13,6 +13,7 @@ from unskew.kernels.blocks import (
     sum_products,
     take_columns,
 )
+from unskew.types import IntVector
 
 N = 3 * BLOCK + 5
 RNG = np.random.default_rng(0)
@@ -26,15 +27,18 @@ def test_blocks_cover_all_cells_once() -> None:
 
 
 @pytest.mark.parametrize("n", [7, 2 * BLOCK])
-def test_sums_by_code(n: int) -> None:
+@pytest.mark.parametrize("code", [CODE, np.sort(CODE), np.repeat(CODE, 40)[:N]])
+def test_sums_by_code(n: int, code: IntVector) -> None:
     factor = RNG.uniform(size=N)
-    sums = sum_by_code(COLUMNS, CODE, n, factor)
+    sums = sum_by_code(COLUMNS, code, n, factor)
 
     assert sums.shape == (3, n)
     for total, column in zip(sums, COLUMNS, strict=True):
-        assert total == pytest.approx(np.bincount(CODE, column * factor, n))
-    assert sum_by_code(COLUMNS, CODE, n) == pytest.approx(sum_by_code(COLUMNS, CODE, n, factor**0))
-    assert sum_by_code(COLUMNS, CODE, 0).shape == (3, 0)
+        assert total == pytest.approx(np.bincount(code, column * factor, n), abs=1e-10)
+    plain = sum_by_code(COLUMNS, code, n, factor**0)
+    assert sum_by_code(COLUMNS, code, n) == pytest.approx(plain, abs=1e-10)
+    assert sum_by_code(COLUMNS, code, 0).shape == (3, 0)
+    assert not sum_by_code(COLUMNS[:, :0], code[:0], n).any()
 
 
 def test_columns_are_taken_by_index() -> None:

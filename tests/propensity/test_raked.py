@@ -109,7 +109,7 @@ def test_users_and_items_without_ratings_are_represented_by_the_others() -> None
 def test_it_wraps_a_model_that_reads_ratings() -> None:
     bayes = NaiveBayesPropensity()
 
-    raked = RakedPropensity(bayes).fit(LOG, mcar=[1, 2, 3, 4, 5])
+    raked = RakedPropensity(bayes, ridge=0).fit(LOG, mcar=[1, 2, 3, 4, 5])
     values = raked.predict(LOG)
 
     assert raked.sees_ratings
@@ -118,11 +118,28 @@ def test_it_wraps_a_model_that_reads_ratings() -> None:
 
 
 def test_its_error_is_found_by_refits() -> None:
-    fitted = RakedPropensity(PopularityPropensity("item")).fit(LOG)
+    fitted = RakedPropensity(PopularityPropensity("item"), ridge=0).fit(LOG)
 
     assert isinstance(fitted.predict(LOG).estimation, Replicates)
-    beforehand = RakedPropensity(PopularityPropensity("item").fit(LOG)).fit(LOG)
+    beforehand = RakedPropensity(PopularityPropensity("item").fit(LOG), ridge=0).fit(LOG)
     assert isinstance(beforehand.predict(LOG).estimation, TakenAsKnown)
+
+
+def test_with_a_ridge_weighted_estimates_have_no_interval_and_the_result_says_why() -> None:
+    raked = RakedPropensity(UniformPropensity()).fit(LOG)
+
+    result = unskew.evaluate(LOG, np.full(len(LOG), 3.0), propensities=raked, metrics=["mse"])
+
+    rows = {row.estimator: row for row in result}
+    assert np.isnan(rows["snips"].ci_low)
+    assert np.isfinite(rows["naive"].ci_low)
+    assert "weighted estimates have no interval, because raking with a ridge" in str(
+        result.describe_propensities()
+    )
+    known = unskew.evaluate(
+        LOG, np.full(len(LOG), 3.0), propensities=raked, metrics=["mse"], propensities_known=True
+    )
+    assert all(np.isfinite(row.ci_low) for row in known)
 
 
 def test_totals_that_no_weights_have_cause_a_warning() -> None:

@@ -145,6 +145,13 @@ def _parse_outputs(
     type=click.Path(dir_okay=False),
     help="Save the state of the fit here; an interrupted fit continues from it.",
 )
+@click.option(
+    "--engine",
+    default="auto",
+    metavar="NAME",
+    help="Where the model is fitted: local, gpu, spark or disk. The default auto takes disk for a "
+    "Parquet file that would fill more than half of the memory, and local otherwise.",
+)
 @options.bad_row_options
 @options.json_option
 @click.option(
@@ -179,10 +186,19 @@ def train(
       unskew train log.csv --cross-validate --grid l2=1,5 -o m.unskew -o search.html
       unskew train log.csv --propensity p.unskew --learner mrdr -o model.unskew
     """  # noqa: D301
+    from unskew.workflows.engines import choose_engine, fit_from_file, reads_files
     from unskew.workflows.training import read_training_data
 
     path, page = output
     _require_consistent(request, cross_validate=cross_validate, page=page)
+    engine = choose_engine(request)
+    if engine != request.engine and engine != "local" and not quiet:
+        print_note(f"{request.log} is large for this memory: --engine {engine}")
+    if reads_files(engine):
+        with show_progress(quiet, f"fitting {request.log} by --engine {engine}"):
+            fitted = fit_from_file(request, engine, verbose=is_progress_shown(quiet))
+        _write_model(None, fitted, as_json=as_json, path=path, quiet=quiet)
+        return
     with show_progress(quiet, f"reading {request.log}"):
         data = read_training_data(request, verbose=is_progress_shown(quiet))
     if cross_validate:
@@ -206,9 +222,16 @@ def _require_consistent(
 
 
 def _fit_once(data: TrainingData, *, as_json: bool, path: str, quiet: bool) -> None:
-    from unskew.workflows.training import fit_model, summarize_fit
+    from unskew.workflows.training import fit_model
 
-    model = fit_model(data)
+    _write_model(data, fit_model(data), as_json=as_json, path=path, quiet=quiet)
+
+
+def _write_model(
+    data: TrainingData | None, model: Any, *, as_json: bool, path: str, quiet: bool
+) -> None:
+    from unskew.workflows.training import summarize_fit
+
     model.save(path)
     summary = summarize_fit(data, model)
     if as_json:

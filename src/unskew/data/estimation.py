@@ -13,7 +13,7 @@ computes ``B's`` and ``G`` in its own way, as a :class:`Correction`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -126,6 +126,13 @@ class Correction:
         for part in (self.pooled, self.addition):
             covariance = covariance if part is None else covariance + part
         return covariance if self.reduction is None else covariance - self.reduction
+
+    def select(self, rows: Sequence[int]) -> Correction:
+        """The correction of some of the risks, without what single cells and clusters have."""
+        n_risks = max(rows, default=-1) + 1
+        for part in (self.pooled, self.addition, self.reduction, self.bias, self.outside):
+            n_risks = n_risks if part is None else len(part)
+        return self.combine(np.eye(n_risks)[list(rows)])
 
     def combine(self, contrast: Matrix) -> Correction:
         """The correction of linear combinations of the risks; scores of cells are not combined."""
@@ -266,6 +273,8 @@ class TakenAsKnown(Estimation):
 
     reason: str
     """Why it cannot be computed: a sentence for the reader of a result."""
+    has_interval: bool = True
+    """False if the error includes a bias, so that an interval without it would be wrong."""
 
     def take(self, rows: IndexVector) -> TakenAsKnown:
         return replace(self, fixed=None if self.fixed is None else self.fixed[rows])

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from unskew.data.estimation import Replicates, Unit
+from unskew.data.estimation import Replicates, TakenAsKnown, Unit
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate, RatioBias, SlotSample
@@ -92,7 +92,7 @@ class Estimator:
         estimate = replace(
             self.from_sums(spec, sums, cells.scope),
             bounds=deltas.bounds,
-            no_interval=self._explain_no_interval(deltas),
+            no_interval=self._explain_no_interval(deltas) or self._explain_bias(cells),
             max_relative_error=deltas.max_relative_error if self.is_weighted else None,
         )
         if estimate.replicates is None:
@@ -117,6 +117,13 @@ class Estimator:
         if not self.imputes or deltas.imputed is None:
             return None
         return deltas.imputed.no_interval
+
+    def _explain_bias(self, cells: ObservedCells) -> str | None:
+        """Why propensities that are taken as known allow no interval; None if they do."""
+        estimation = cells.estimation if self.is_weighted else None
+        if isinstance(estimation, TakenAsKnown) and not estimation.has_interval:
+            return estimation.reason
+        return None
 
     def _add_half_sample_covariance(
         self, estimate: Estimate, deltas: Deltas, cells: ObservedCells

@@ -15,7 +15,7 @@ data frame or an SQL engine fills the same record with one query.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -50,6 +50,8 @@ MIN_CELLS_PER_USER = 2.0
 """With fewer observed relevant cells per user, the bias of a function of them is not estimated."""
 MIN_OBSERVED_SHARE = 0.4
 """The same if a smaller share of the relevant cells was observed."""
+MAX_NUMBERS = 1 << 25
+"""Numbers of corrected columns that are kept at once, for several metrics: 256 MiB."""
 NEARLY_EQUAL = 1e-3
 """Deltas that differ from the first by at most this share of it are nearly equal."""
 
@@ -227,6 +229,24 @@ class ObservedCells:
         result: T = self._computed[key][1]
         return result
 
+    @cached_property
+    def _evaluated(self) -> list[Deltas]:
+        return []
+
+    def evaluate_together(self, deltas: Iterable[Deltas]) -> None:
+        """Say which deltas will be evaluated with these cells, so that they can share passes."""
+        self._evaluated[:] = deltas
+
+    def find_group(self, deltas: Deltas) -> list[Deltas]:
+        """The deltas whose corrections are computed with those of ``deltas``, which are among them.
+
+        They are means over all cells, have the same base, and are not too large to be kept at once.
+        """
+        group = [each for each in self._evaluated if each.is_mean_of_cells]
+        n_numbers = (1 + sum(len(each.value) for each in group)) * self.users.code.size
+        is_member = any(each is deltas for each in group)
+        return group if is_member and n_numbers <= MAX_NUMBERS else [deltas]
+
     def sum_by_cluster(self, deltas: Deltas, spec: SumSpec) -> Matrix:
         """Sums of h delta of each model and of h base by cluster: (clusters, k + bases)."""
         clusters = self.clusters_by(spec.unit)
@@ -358,6 +378,12 @@ class Deltas:
     def is_sum(self) -> bool:
         """Whether the risk is a sum over cells, or a ratio of such sums."""
         return self.functions is None and not self.is_root
+
+    @property
+    def is_mean_of_cells(self) -> bool:
+        """Whether every estimator of the risk has a base of 1 in all cells."""
+        has_base = self.base is not None or self.slots is not None
+        return not (has_base or self.is_mean_of_users or self.functions is not None)
 
     def base_of(self, spec: SumSpec) -> Vector | Matrix | None:
         """What ``spec`` divides by: one row, one row for each model, or None for 1 in all cells."""

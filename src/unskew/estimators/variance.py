@@ -8,8 +8,9 @@ added up within each cluster first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -239,9 +240,10 @@ def _add_from_columns(
     estimation = _find_estimation(spec, cells)
     if estimation is None:
         return replace(estimate, moments=moments)
+    group = cells.find_group(deltas)
     corrected = cells.compute_once(
-        "correction", deltas, spec, lambda: _correct_columns(estimation, spec, deltas, cells)
-    )
+        "correction", group[0], spec, lambda: _correct_columns(estimation, spec, group, cells)
+    ).select(_find_rows(deltas, spec, group))
     covariance, moments = measure(corrected.sums, corrected.moment, has_leverage=False)
     correction = corrected.correction.combine(influence)
     for part in (correction.pooled, correction.addition):
@@ -304,14 +306,18 @@ def _add_from_cells(
     estimation = _find_estimation(spec, cells)
     if estimation is None:
         return replace(estimate, moments=_measure_cells(contribute, cells))
+    group = cells.find_group(deltas)
     correction, columns = cells.compute_once(
-        "corrected cells",
-        deltas,
+        "corrected cells" if len(group) == 1 else "corrected cells of several metrics",
+        group[0],
         spec,
-        lambda: _correct_cells(estimation, spec, deltas, cells),
+        lambda: _correct_cells(estimation, spec, group, cells),
         is_large=True,
     )
-    risks, bases = columns[: value.size], columns[value.size :]
+    selected = _find_rows(deltas, spec, group)
+    correction = correction.select(selected)
+    risks = columns[selected[0] : selected[0] + value.size]
+    bases = columns[selected[value.size] :]
     if spec.divides_by_base and np.abs(bases).max() > ROUNDING * weight.max():
         moments = _measure_cells(
             lambda rows: (risks[:, rows] - value[:, None] * bases[:, rows]) * scale, cells
@@ -346,15 +352,31 @@ def _measure_cells(contribute: Callable[[slice], Matrix], cells: ObservedCells) 
     return Moments.add_up(cut_blocks())
 
 
+def _count_bases(deltas: Deltas, spec: SumSpec) -> int:
+    base = deltas.base_of(spec)
+    return 1 if base is None else len(np.atleast_2d(base))
+
+
+def _find_rows(deltas: Deltas, spec: SumSpec, group: Sequence[Deltas]) -> list[int]:
+    """The rows of the deltas, and of their bases, among the columns of a group."""
+    ends = list(accumulate(len(each.value) for each in group))
+    position = next(k for k, each in enumerate(group) if each is deltas)
+    first = ends[position] - len(deltas.value)
+    return [*range(first, ends[position]), *range(ends[-1], ends[-1] + _count_bases(deltas, spec))]
+
+
 def _correct_cells(
-    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+    estimation: Estimation, spec: SumSpec, group: Sequence[Deltas], cells: ObservedCells
 ) -> tuple[Correction, Matrix]:
-    """The correction of the columns x, and ``h x - B's`` of each cell."""
-    base, weight, n_models = deltas.base_of(spec), cells.weight_of(spec), len(deltas.value)
-    n_bases = 1 if base is None else len(np.atleast_2d(base))
-    columns = np.empty((n_models + n_bases, weight.size))
-    columns[:n_models] = deltas.value
-    columns[n_models:] = 1.0 if base is None else base
+    """The correction of the columns x, and ``h x - B's`` of each cell.
+
+    The columns are the deltas of one metric or of several, and then the base they have in common.
+    """
+    base, weight = group[0].base_of(spec), cells.weight_of(spec)
+    n_deltas, n_bases = sum(len(each.value) for each in group), _count_bases(group[0], spec)
+    columns = np.empty((n_deltas + n_bases, weight.size))
+    np.concatenate([each.value for each in group], out=columns[:n_deltas])
+    columns[n_deltas:] = 1.0 if base is None else base
     correction = estimation.correct(columns, weight, cells.weight_derivative)
     for rows in cut_rows(weight.size):
         block = columns[:, rows]
@@ -386,11 +408,19 @@ class CorrectedColumns:
     moment: Matrix | None
     """Columns x columns, over cells; None unless there are two units."""
 
+    def select(self, rows: Sequence[int]) -> CorrectedColumns:
+        """Some of the columns."""
+        return CorrectedColumns(
+            self.correction.select(rows),
+            [by_cluster[:, rows] for by_cluster in self.sums],
+            None if self.moment is None else self.moment[np.ix_(rows, rows)],
+        )
+
 
 def _correct_columns(
-    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+    estimation: Estimation, spec: SumSpec, group: Sequence[Deltas], cells: ObservedCells
 ) -> CorrectedColumns:
-    correction, columns = _correct_cells(estimation, spec, deltas, cells)
+    correction, columns = _correct_cells(estimation, spec, group, cells)
     sums = []
     for unit in cells.units:
         by_cluster = cells.clusters_of(unit).add_up(columns)

@@ -231,6 +231,7 @@ def evaluate(
         )
         notes += texts
     deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log, sums)
+    cells.evaluate_together(deltas.values())
 
     by_name = {estimator.name: estimator for estimator in chosen_estimators}
     inputs = EvaluationInputs(tuple(models), level, deltas, cells, by_name, tested.log.rating)

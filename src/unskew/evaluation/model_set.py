@@ -59,7 +59,7 @@ class ModelSet:
 
 
 @runtime_checkable
-class PairPredictor(Protocol):
+class AllCellsPredictor(Protocol):
     """A fitted propensity model that predicts cells without their ratings."""
 
     sees_ratings: bool
@@ -146,7 +146,7 @@ class AllPropensities:
 
 
 def _require_all_cells(propensities: Any, log: Ratings) -> None:
-    if isinstance(propensities, PairPredictor):
+    if isinstance(propensities, AllCellsPredictor):
         if not propensities.sees_ratings:
             return
         problem = f"{type(propensities).__name__} needs the rating of a cell"
@@ -163,7 +163,7 @@ def _require_all_cells(propensities: Any, log: Ratings) -> None:
 
 
 def _read_block(source: Any, log: Ratings, users: IntVector) -> Matrix:
-    if not isinstance(source, PairPredictor):
+    if not isinstance(source, AllCellsPredictor):
         matrix: Matrix = np.asarray(source, dtype=np.float64)[users]
         return matrix
     pairs = np.repeat(log.users[users], log.n_items), np.tile(log.items, users.size)

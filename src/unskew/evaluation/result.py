@@ -493,6 +493,8 @@ class Evaluation(Result):
         text = (
             f"propensities were estimated by {self.estimation.model} from {self.estimation.source}"
         )
+        if isinstance(self.estimation, TakenAsKnown) and not self.estimation.has_interval:
+            return f"{text}; weighted estimates have no interval, because {self.estimation.reason}"
         if isinstance(self.estimation, TakenAsKnown):
             return (
                 f"{text}; intervals leave out the error of this, because {self.estimation.reason}"

@@ -87,7 +87,7 @@ class KernelFunctions:
         return cls(*(_gaussian(np.column_stack(side), code) for side, code in sides))
 
     def evaluate(self, user: IntVector, item: IntVector) -> Matrix:
-        """Cells x kernels."""
+        """The value of each function, one column each, in these cells."""
         values: Matrix = self.of_user[user] * self.of_item[item]
         return values
 
@@ -98,7 +98,7 @@ class KernelFunctions:
         return sums
 
     def take(self, chosen: IndexVector) -> KernelFunctions:
-        """Some of the functions."""
+        """The functions with these numbers, in this order."""
         return KernelFunctions(self.of_user[:, chosen], self.of_item[:, chosen])
 
     def choose(self, log: Ratings, error: Vector, weight: Vector, n_chosen: int) -> KernelFunctions:
@@ -166,8 +166,8 @@ def balance_propensities(
         def derivative(length: float, start: Vector = shift, step: Vector = step) -> float:
             """Of the objective along the step, after ``length`` of it."""
             moved = start - length * step
-            slope = phi.T @ adjusted_odds(moved) - unexplained + ridges * moved
-            return float(slope @ step)
+            at_end = phi.T @ adjusted_odds(moved) - unexplained + ridges * moved
+            return float(at_end @ step)
 
         shift = shift - _step_length(derivative) * step
         odds = adjusted_odds(shift)

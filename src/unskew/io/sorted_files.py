@@ -16,6 +16,7 @@ import numpy as np
 from unskew.data.columns import find_column
 from unskew.data.ids import Ids, as_ids, encode, find_codes
 from unskew.data.propensities import SMALLEST
+from unskew.data.universe import Universe
 from unskew.errors import (
     BadFileError,
     BadPropensityError,
@@ -121,14 +122,13 @@ class ParquetLog:
         size = int(n_ratings), float(total_weight)
         return cls(connection, users, items, *size, (float(low), float(high)))
 
-    def scale_weights(self, how: str) -> None:
+    def scale_weights(self, how: str, universe: Universe) -> None:
         """Multiply weights so that they add up to U I, to I for each user or to U for each item."""
-        n_users, n_items = len(self.users), len(self.items)
         if how == "self":
-            factor = n_users * n_items / self.total_weight
+            factor = universe.n_cells / self.total_weight
             select, join = f"weight * {factor!r}", ""
         else:
-            goal = n_items if how == "user" else n_users
+            goal = universe.n_items if how == "user" else universe.n_users
             select = f"weight * {goal} / total"
             sums = f'SELECT "{how}", sum(weight) AS total FROM cells GROUP BY 1'
             join = f'JOIN ({sums}) USING ("{how}")'

@@ -12,6 +12,8 @@ from unskew.types import IntVector, Matrix, Vector
 
 BLOCK = 1 << 15
 """Shorter blocks spend more time in calls than in sums."""
+MIN_RUN = 32
+"""Runs of equal codes that are shorter on average are not used."""
 
 
 def cut_rows(n: int, least: int = 0) -> Iterator[slice]:
@@ -51,10 +53,27 @@ def sum_by_code(columns: Matrix, code: IntVector, n: int, factor: Vector | None 
         return sums
     for rows in cut_rows(code.size, 8 * n):
         codes = code[rows].astype(np.intp)
+        starts = _find_runs(codes)
         for total, column in zip(sums, columns, strict=True):
-            weights = column[rows] if factor is None else column[rows] * factor[rows]
-            total += np.bincount(codes, weights=weights, minlength=n)
+            values = column[rows] if factor is None else column[rows] * factor[rows]
+            if starts is None:
+                total += np.bincount(codes, weights=values, minlength=n)
+            else:
+                of_runs = np.add.reduceat(values, starts)
+                total += np.bincount(codes[starts], weights=of_runs, minlength=n)
     return sums
+
+
+def _find_runs(codes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp] | None:
+    """Where runs of equal codes start, as in a log that is sorted by user; None if they are short.
+
+    Runs are added up several times as fast as single cells.
+    """
+    is_start = np.ones(codes.size, dtype=bool)
+    np.not_equal(codes[1:], codes[:-1], out=is_start[1:])
+    if np.count_nonzero(is_start) * MIN_RUN > codes.size or not codes.size:
+        return None
+    return np.flatnonzero(is_start)
 
 
 def take_columns(table: Matrix, index: npt.NDArray[np.integer]) -> Matrix:

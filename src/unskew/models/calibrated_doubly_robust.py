@@ -138,10 +138,10 @@ def calibrate_odds(log: Ratings, odds: Vector, group: IntVector, n_groups: int) 
     """
     of_rating = group[log.user]
     n_cells = np.bincount(group, minlength=n_groups) * float(log.n_items)
-    wanted = n_cells - np.bincount(of_rating, minlength=n_groups)
+    unobserved = n_cells - np.bincount(of_rating, minlength=n_groups)
     total = np.bincount(of_rating, weights=odds, minlength=n_groups)
-    can_move = (total > 0) & (wanted > 0)
-    return np.where(can_move, wanted / np.where(can_move, total, 1.0), 1.0)
+    can_move = (total > 0) & (unobserved > 0)
+    return np.where(can_move, unobserved / np.where(can_move, total, 1.0), 1.0)
 
 
 def fit_lines(
@@ -173,17 +173,17 @@ def _fit_line(error: Vector, deviation: Vector, weight: Vector) -> Vector:
 def apply_lines(factors: Factors, mean: float, lines: Matrix) -> Factors:
     """G + a + b (G - mean), with a and b of each user.
 
-    Item offsets times a slope of the user are a further factor, of what the mean slope leaves.
+    Item offsets times a factor of the user are a further factor, of what the mean factor leaves.
     """
     dtype = factors.dtype
-    intercept, slope = lines[:, 0], 1.0 + lines[:, 1]
-    typical = float(slope.mean())
-    user_offset = slope * (factors.user_offset + factors.global_offset - mean) + intercept
+    intercept, factor = lines[:, 0], 1.0 + lines[:, 1]
+    typical = float(factor.mean())
+    user_offset = factor * (factors.user_offset + factors.global_offset - mean) + intercept
     constant = float(user_offset.mean()) if user_offset.size else 0.0
-    if not np.ptp(slope):
-        user_factors, item_factors = slope[:, None] * factors.user_factors, factors.item_factors
+    if not np.ptp(factor):
+        user_factors, item_factors = factor[:, None] * factors.user_factors, factors.item_factors
     else:
-        user_factors = np.column_stack([slope[:, None] * factors.user_factors, slope - typical])
+        user_factors = np.column_stack([factor[:, None] * factors.user_factors, factor - typical])
         item_factors = np.column_stack([factors.item_factors, factors.item_offset])
     return Factors(
         user_factors.astype(dtype),

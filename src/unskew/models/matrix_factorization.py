@@ -47,7 +47,7 @@ from unskew.models import RECOMMENDERS
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.fold_in import add_rows, find_known, solve_new_rows
-from unskew.registry import find_engine
+from unskew.registry import engine_for, find_engine
 from unskew.settings import Flag, OneOf, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -173,22 +173,25 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         Parameters
         ----------
         log
-            The ratings. With ``engine="spark"`` a Spark data frame, or the path of Parquet files.
+            The ratings. With ``engine="spark"`` a Spark data frame, or the path of Parquet files;
+            with ``engine="disk"`` such a path.
         propensities
-            One for each rating; with ``engine="spark"`` the name of a column.
+            One for each rating; with these two engines the name of a column.
         initial_factors
             Start at the ``factors_`` of another fit on the same users and items.
         checkpoint, checkpoint_every
             Write the state of the fit to this file every so many steps. A fit that finds its own
             file continues from it, to the same result bit for bit.
         engine
-            ``"local"`` (also ``"auto"``), ``"gpu"`` (squared loss; needs the extra 'gpu'),
-            ``"spark"`` (squared loss; needs the extra 'spark'), or an engine with settings such as
-            :class:`unskew.engines.GpuEngine`. On Spark the user factors are also in
+            ``"local"``, ``"gpu"`` (squared loss; needs the extra 'gpu'), ``"spark"`` (squared
+            loss; needs the extra 'spark'), ``"disk"`` (squared loss, a log that may be larger
+            than memory; needs the extra 'duckdb'), or an engine with settings such as
+            :class:`unskew.engines.GpuEngine`. ``"auto"`` is ``"spark"`` for a Spark data frame,
+            ``"disk"`` for a path, and ``"local"`` otherwise. On Spark the user factors are also in
             ``user_factors_frame``, a Spark data frame that is not saved with the model.
         """
         self._check_settings()
-        other_engine = find_engine(engine)
+        other_engine = find_engine(engine_for(log) if engine == "auto" else engine)
         if isinstance(other_engine, FrameEngine):
             checkpoint_arguments = checkpoint, checkpoint_every
             return self._fit_frame(
@@ -196,7 +199,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             )
         if other_engine is not None and not isinstance(other_engine, Engine):
             raise UsageError(
-                "`engine` must be 'auto', 'local', 'gpu', 'spark' or an engine such as "
+                "`engine` must be 'auto', 'local', 'gpu', 'spark', 'disk' or an engine such as "
                 f"GpuEngine(); got {engine!r}.",
                 parameter="engine",
                 value=engine,

@@ -8,6 +8,7 @@ from typing import Literal, Self
 import numpy as np
 from scipy.special import wrightomega
 
+from unskew.data.estimation import Estimation, TakenAsKnown
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
 from unskew.propensity import PROPENSITY_MODELS
@@ -20,6 +21,11 @@ from unskew.propensity.model import (
 from unskew.propensity.wrapper import PropensityWrapper
 from unskew.settings import Number, WholeNumber, setting
 from unskew.types import IntVector, Vector
+
+WITH_RIDGE = (
+    "raking with a ridge leaves a part of the errors of the inner model, and with them a bias of "
+    "unknown size"
+)
 
 
 @PROPENSITY_MODELS.declare(
@@ -44,8 +50,10 @@ class RakedPropensity(PropensityWrapper):
     more than by chance is left as it is. If some users (or items) have no rating, the others stand
     for them.
 
-    The error of the fit is found by refits to halves of the log, unless ``model`` is fitted
-    beforehand or needs a random sample: then the propensities are taken as known.
+    Estimates with a ridge have no interval: what the ridge leaves of the errors of P is a bias of
+    unknown size. In a simulation with 20 ratings of each user, intervals that left it out covered
+    50 to 90 %. Without a ridge the error of the fit is found by refits to halves of the log, unless
+    ``model`` is fitted beforehand or needs a random sample: then it is left out.
 
     Parameters
     ----------
@@ -120,6 +128,17 @@ class RakedPropensity(PropensityWrapper):
     def _describe_unknown(self, kind: str) -> str | None:
         return self.model_._describe_unknown(kind)
 
+    def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
+        """That of refits if raking is exact; with a ridge the bias that remains is unknown."""
+        if self.ridges_ == (0.0, 0.0):
+            return super()._describe_estimation(log, values)
+        return TakenAsKnown(
+            model=type(self).__name__,
+            reason=WITH_RIDGE,
+            sees_ratings=self.sees_ratings,
+            has_interval=False,
+        )
+
     def _find_inconsistency(self) -> str | None:
         sizes = self.user_factor_.size, self.item_factor_.size
         if sizes != (len(self.users_), len(self.items_)):
@@ -161,9 +180,9 @@ class Margin:
         """
         has_ratings = self.n_ratings > 0
         error = self.add_up(weight)[has_ratings] / self.total - 1.0
-        chance = float(self.add_up(weight * (weight - 1.0)).sum()) / self.total**2 / error.size
-        rest = float(np.square(error).mean()) - chance
-        return chance / rest if rest > 0 else np.inf
+        noise = float(self.add_up(weight * (weight - 1.0)).sum()) / self.total**2 / error.size
+        rest = float(np.square(error).mean()) - noise
+        return noise / rest if rest > 0 else np.inf
 
     def largest_error(self, weight: Vector) -> float:
         """The largest relative error of a sum of weights."""

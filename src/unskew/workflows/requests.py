@@ -174,6 +174,8 @@ class TrainingRequest(WeightedLogRequest):
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the recommender that differ from its defaults."""
     checkpoint: str | None = None
+    engine: str = "auto"
+    """Where the model is fitted; see :mod:`unskew.engines`."""
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Values to try in a cross-validation, by setting. Without any, the model is fitted once."""
     n_folds: int = 4

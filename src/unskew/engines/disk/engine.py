@@ -27,6 +27,8 @@ class DiskEngine:
         The number of threads; by default one for each processor.
     user, item, rating
         Names of columns. By default columns with common names are used.
+    universe
+        (n_users, n_items) if there are more than those in the log. It scales the penalty.
     """
 
     folder: str | None = None
@@ -35,6 +37,7 @@ class DiskEngine:
     user: str | None = None
     item: str | None = None
     rating: str | None = None
+    universe: tuple[int, int] | None = None
     name: ClassVar[str] = "disk"
 
     def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:

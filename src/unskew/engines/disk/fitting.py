@@ -51,24 +51,26 @@ def fit_on_disk(engine: DiskEngine, request: FrameFitRequest) -> FrameFitResult:
             relevance_threshold=request.relevance_threshold,
         )
         try:
-            by_user, by_item = _sort_both_ways(request, log, folder)
+            universe = Universe(*(engine.universe or (len(log.users), len(log.items))))
+            by_user, by_item = _sort_both_ways(request, log, universe, folder)
         finally:
             log.close()
-        return _fit_cells(engine, request, log, by_user, by_item, _write_seen(by_user, folder))
+        seen = _write_seen(by_user, folder)
+        return _fit_cells(engine, request, log, universe, by_user, by_item, seen)
 
 
 def _sort_both_ways(
-    request: FrameFitRequest, log: ParquetLog, folder: Path
+    request: FrameFitRequest, log: ParquetLog, universe: Universe, folder: Path
 ) -> tuple[MappedCells, MappedCells]:
     normalize = request.normalize
     if request.propensity is None and normalize == "none":
         normalize = "self"
     if normalize != "none":
-        log.scale_weights(normalize)
-    universe = Universe(len(log.users), len(log.items))
+        log.scale_weights(normalize, universe)
+    shape = Universe(len(log.users), len(log.items))
     cells = []
     for side in ("user", "item"):
-        writer = CellWriter(folder / f"by_{side}", side, universe, request.dtype)
+        writer = CellWriter(folder / f"by_{side}", side, shape, request.dtype)
         cells.append(writer.write(log.read_sorted(side, is_scaled=normalize != "none")))
         if writer.n_repeats:
             raise DuplicateCellError(
@@ -92,14 +94,14 @@ def _fit_cells(
     engine: DiskEngine,
     request: FrameFitRequest,
     log: ParquetLog,
+    universe: Universe,
     by_user: MappedCells,
     by_item: MappedCells,
     seen: SeenItems,
 ) -> FrameFitResult:
-    universe = Universe(len(log.users), len(log.items))
     mean = _weighted_mean(by_user)
     start: Any = request.initial_factors or small_random(
-        (universe.n_users, universe.n_items),
+        (len(log.users), len(log.items)),
         mean,
         n_factors=request.n_factors,
         has_offsets=request.offsets != "none",

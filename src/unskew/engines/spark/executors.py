@@ -43,12 +43,12 @@ def _probe_executors(session: SparkSession) -> int:
         rows = session.range(ROWS).mapInArrow(
             probe.describe_python, "host string, version string, missing string"
         )
-        found = rows.toArrow().to_pylist()
+        tasks = rows.toArrow().to_pylist()
     except Exception as error:  # Spark wraps what a worker says in errors of many types
         _raise_named(error)
     finally:
         cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
-    for row in found:
+    for row in tasks:
         if row["missing"]:
             missing = " and ".join(map(repr, row["missing"].split()))
             raise _executor_error(f"have no Python module {missing}", row["host"])
@@ -56,7 +56,7 @@ def _probe_executors(session: SparkSession) -> int:
             raise _executor_error(
                 f"have unskew {row['version']}, and this process has {__version__}", row["host"]
             )
-    return len(found)
+    return len(tasks)
 
 
 def _raise_named(error: Exception) -> NoReturn:

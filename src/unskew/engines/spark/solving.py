@@ -210,7 +210,7 @@ class SparkReducedObjective(ReducedObjective):
 
 
 def without_users(items: ItemSide) -> Factors:
-    """Factors of items alone."""
+    """The factors of the items, with an empty side of users."""
     no_users = np.empty((0, items.factors.shape[1]))
     return Factors(no_users, items.factors, np.empty(0), items.offset, items.global_offset)
 

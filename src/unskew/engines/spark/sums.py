@@ -31,7 +31,7 @@ DRIVER_BYTES = 1 << 24
 
 
 def keep_sums(sums: Floats) -> BlockSum:
-    """The sums themselves."""
+    """The rows as they were added up, and nothing to add to the number."""
     return 0.0, sums
 
 
@@ -50,7 +50,7 @@ class ItemSums:
 
     @property
     def bytes_of_block(self) -> int:
-        """What one block sends."""
+        """The bytes that one block sends for all items."""
         return self.n_items * self.width * np.dtype(self.dtype).itemsize
 
     @property
