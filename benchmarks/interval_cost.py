@@ -2,6 +2,7 @@
 
     python benchmarks/interval_cost.py                          # this version
     python benchmarks/interval_cost.py --against OTHER/src      # next to another version
+    python benchmarks/interval_cost.py --shuffled               # a log that is not sorted by user
 
 The propensities are fitted before the clock starts. With ``--against``, processes of both versions
 alternate, and the table has the processor time of the fastest call of each.
@@ -25,7 +26,7 @@ N_USERS, N_ITEMS = 6_000, 2_000
 CLUSTERS = {"cells independent": None, "by user": "user"}
 
 
-def draw_log(n_ratings: int) -> tuple[Any, Any, dict[str, Any]]:
+def draw_log(n_ratings: int, *, is_shuffled: bool = False) -> tuple[Any, Any, dict[str, Any]]:
     """A log of random cells, for which every propensity model is right, covariates, two models."""
     import unskew
 
@@ -33,6 +34,9 @@ def draw_log(n_ratings: int) -> tuple[Any, Any, dict[str, Any]]:
     user_features, item_features = rng.normal(size=(N_USERS, 3)), rng.normal(size=(N_ITEMS, 3))
     seen = rng.random((N_USERS, N_ITEMS)) < n_ratings / (N_USERS * N_ITEMS)
     user, item = np.nonzero(seen)
+    if is_shuffled:
+        order = rng.permutation(user.size)
+        user, item = user[order], item[order]
     rating = np.clip(np.round(3 + rng.normal(size=user.size)), 1, 5)
     log = unskew.Ratings.from_codes(user, item, rating, shape=seen.shape).with_universe(seen.shape)
     models = {name: rating + rng.normal(0, 1, user.size) for name in "ab"}
@@ -56,19 +60,19 @@ def fit_propensities(log: Any, features: Any) -> Iterator[tuple[str, Any]]:
         yield "logistic with offsets" if offsets else "logistic", model.fit(log).predict(log)
 
 
-def time_calls(n_ratings: int, rounds: int, only: str) -> dict[str, float]:
+def time_calls(options: argparse.Namespace) -> dict[str, float]:
     """Milliseconds of processor time of the fastest call, by propensities and clusters."""
     import unskew
 
     warnings.simplefilter("ignore")
-    log, features, models = draw_log(n_ratings)
+    log, features, models = draw_log(options.ratings, is_shuffled=options.shuffled)
     fastest: dict[str, float] = {}
     for name, propensities in fit_propensities(log, features):
         for label, cluster in CLUSTERS.items():
             key = f"{name}, {label}"
-            if only not in key:
+            if options.only not in key:
                 continue
-            for _ in range(rounds):
+            for _ in range(options.rounds):
                 start = time.process_time()
                 unskew.evaluate(
                     log,
@@ -87,6 +91,7 @@ def run_version(source: str, options: argparse.Namespace) -> dict[str, float]:
     """The times of the package in a folder, measured by a process of its own."""
     command = [sys.executable, __file__, "--json", "--ratings", str(options.ratings)]
     command += ["--rounds", str(options.rounds), "--only", options.only]
+    command += ["--shuffled"] * options.shuffled
     environment = os.environ | {"PYTHONPATH": source}
     output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     times: dict[str, float] = json.loads(output.stdout)
@@ -100,10 +105,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="processes of each version")
     parser.add_argument("--only", default="", help="cases whose name has this text")
     parser.add_argument("--against", help="the folder src of another version")
+    parser.add_argument("--shuffled", action="store_true", help="ratings in random order")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.json:
-        print(json.dumps(time_calls(options.ratings, options.rounds, options.only)))
+        print(json.dumps(time_calls(options)))
         return
     here = os.environ.get("PYTHONPATH", "")
     runs: dict[str, list[dict[str, float]]] = {}

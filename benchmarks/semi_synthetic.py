@@ -72,7 +72,14 @@ def main() -> None:
         )
         for name, (model, grid) in LEARNERS.items():
             began = perf_counter()
-            search = cross_validate(model, log, propensities=bayes, grid=grid, random_state=trial)
+            search = cross_validate(
+                model,
+                log,
+                propensities=bayes,
+                grid=grid,
+                extend_grid=False,
+                random_state=trial,
+            )
             errors[name].append(mse_of_all_cells(search.best_model, ground_truth.ratings))
             print(
                 trial,

@@ -1,13 +1,14 @@
-"""Factorisation on Spark: the overhead of an evaluation, and the memory of the driver.
+"""Factorisation on Spark: rounds to the optimum, the overhead of a round, and the driver's memory.
 
     python benchmarks/spark.py                    1M ratings (3 minutes on 2 cores)
     python benchmarks/spark.py --sizes 1 10       1M and 10M ratings
+    python benchmarks/spark.py --rounds 200000    rounds to the optimum, 10 factors, tol 1e-8
 
 Long-tail logs of 50 ratings per user on 10,000 items, written as Parquet; 20 factors, float32. Each
 row of the table is measured in its own process, with a cluster of two worker processes of one core
-each (local-cluster[2,1,...]), so that the memory of the driver can be measured alone. An evaluation
-is one value and gradient of the reduced objective: the median, and the best in brackets. "local" is
-the same evaluation by two threads of the local engine. "bare job" is a PySpark job of two tasks
+each (local-cluster[2,1,...]), so that the memory of the driver can be measured alone. A sweep
+is one sweep of alternating least squares: the median, and the best in brackets. "local" is the same
+sweep by two threads of the local engine. "bare job" is a PySpark job of two tasks
 that does nothing. "empty" is a log of one rating per item, so that all its time is overhead:
 broadcast, job, and a sum over items.
 """
@@ -80,13 +81,9 @@ def write_empty(path: Path) -> None:
     pq.write_table(pa.table(table), path / "0.parquet")
 
 
-def time_spark(path: str, n_blocks: int) -> dict[str, float]:
-    """One row of the table, measured in this process."""
+def start_session() -> Any:
+    """A cluster of two worker processes with one core each."""
     from pyspark.sql import SparkSession
-
-    from unskew import MatrixFactorization
-    from unskew.engines import SparkEngine
-    from unskew.engines.spark.fitting import SparkReducedObjective
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
@@ -100,17 +97,65 @@ def time_spark(path: str, n_blocks: int) -> dict[str, float]:
     builder = SparkSession.builder.master(f"local-cluster[2,1,{MEMORY}]")
     for name, value in options.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    times: list[float] = []
-    solve_inner = SparkReducedObjective.solve_inner
+    return builder.getOrCreate()
 
-    def timed(*inputs: Any) -> Any:
+
+def count_rounds(path: str, sample_cells: int) -> dict[str, float]:
+    """Jobs from the start to the optimum, and how far it is from that of the local engine.
+
+    ``sample_cells`` are the ratings that the start is fitted to; 0 starts at random factors.
+    """
+    import pyarrow.parquet as pq
+
+    from unskew import MatrixFactorization, Ratings
+    from unskew.engines import SparkEngine
+    from unskew.engines.spark import fitting, solving
+
+    if sample_cells:
+        solving.SAMPLE_CELLS = sample_cells
+    else:
+        fitting.MIN_SAMPLED = 1 << 62
+    rounds, sweep = [0], solving.SparkSweeps._sweep
+
+    def counted(*inputs: Any, **options: Any) -> Any:
+        rounds[0] += 1
+        return sweep(*inputs, **options)
+
+    solving.SparkSweeps._sweep = counted  # type: ignore[method-assign]
+    settings: dict[str, Any] = {"n_factors": 10, "l2": L2, "tol": 1e-8}
+    session = start_session()
+    engine = SparkEngine(session, 2, collect_users=False)
+    model = MatrixFactorization(**settings).fit(path, "propensity", engine=engine)
+    session.stop()
+    table = pq.read_table(path)
+    log = Ratings.from_arrays(
+        *(table[name].to_numpy() for name in ("user_id", "item_id", "rating"))
+    )
+    local = MatrixFactorization(**settings).fit(log, table["propensity"].to_numpy())
+    return {
+        "rounds": rounds[0],
+        "objective against local": model.objective_ / local.objective_ - 1,
+        "local sweeps": local.n_iter_,
+    }
+
+
+def time_spark(path: str, n_blocks: int) -> dict[str, float]:
+    """One row of the table, measured in this process."""
+    from unskew import MatrixFactorization
+    from unskew.engines import SparkEngine
+    from unskew.engines.spark.solving import SparkSweeps
+
+    session = start_session()
+    times: list[float] = []
+    sweep = SparkSweeps._sweep
+
+    def timed(*inputs: Any, **options: Any) -> Any:
         began = perf_counter()
-        result = solve_inner(*inputs)
+        result = sweep(*inputs, **options)
         times.append(perf_counter() - began)
         return result
 
-    SparkReducedObjective.solve_inner = timed  # type: ignore[method-assign]
+    SparkSweeps._sweep = timed  # type: ignore[method-assign]
     began = perf_counter()
     model = MatrixFactorization(N_FACTORS, L2, dtype="float32", max_iter=8, tol=0.0)
     model.fit(path, "propensity", engine=SparkEngine(session, n_blocks, collect_users=False))
@@ -140,7 +185,8 @@ def time_locally(path: str, _: int) -> dict[str, float]:
     import pyarrow.parquet as pq
 
     import unskew
-    from unskew.factorization.reduced import ReducedObjective
+    from unskew.factorization.als import AlternatingLeastSquares
+    from unskew.factorization.initialization import small_random
     from unskew.threads import Workers
 
     table = pq.read_table(path)
@@ -152,22 +198,17 @@ def time_locally(path: str, _: int) -> dict[str, float]:
         objective = model._make_objective(
             log, 1 / table["propensity"].to_numpy(), model._fixed_penalty(log), workers
         )
-        solver = ReducedObjective(
-            objective, objective.by_user, np.sqrt(objective.by_item.row_weights + objective.ridge)
-        )
-        point = (
-            np.random.default_rng(0).normal(0, 0.02, N_ITEMS * (N_FACTORS + 1) + 1)
-            * solver.scale.mean()
-        )
-        times = []
+        shape = log.n_users, log.n_items
+        factors = small_random(shape, 3.0, n_factors=N_FACTORS, random_state=0, dtype="float32")
+        solver, times = AlternatingLeastSquares(objective), []
         for _ in range(7):
             began = perf_counter()
-            solver.evaluate(point)
+            factors, _ = solver._sweep(factors, is_exact=True)
             times.append(perf_counter() - began)
     return {"seconds": median(times[2:]), "best": min(times[2:])}
 
 
-CASES = {"spark": time_spark, "local": time_locally}
+CASES = {"spark": time_spark, "local": time_locally, "rounds": count_rounds}
 
 
 def run_in_process(case: str, path: Path, n_blocks: int = 0) -> dict[str, float]:
@@ -198,12 +239,20 @@ def main() -> None:
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=[1], help="millions of ratings")
     parser.add_argument("--n-blocks", type=int, nargs="+", default=[2, 8, 32])
+    parser.add_argument("--rounds", type=int, help="ratings of a log to count rounds on")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
     parser.add_argument("--blocks", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
         print(json.dumps(CASES[arguments.case](arguments.path, arguments.blocks)))
+        return
+    if arguments.rounds:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "log"
+            write_log(path, arguments.rounds, PER_USER)
+            for sample_cells in (0, arguments.rounds // 10, arguments.rounds):
+                print(f"{sample_cells:,}", run_in_process("rounds", path, sample_cells), flush=True)
         return
     with tempfile.TemporaryDirectory() as folder:
         logs = {"empty": Path(folder) / "empty"}
@@ -215,7 +264,7 @@ def main() -> None:
             "ratings",
             "users",
             "blocks",
-            "evaluation, s",
+            "sweep, s",
             "local, s",
             "bare job, s",
             "the first, s",

@@ -16,7 +16,7 @@ import unskew
 ROOT = Path(unskew.__file__).parent
 LEVELS = {
     "_version": 1, "errors": 1, "settings": 1, "types": 1, "tables": 1,
-    "lazy": 1, "progress": 1, "threads": 1, "registry": 1, "kernels": 1,
+    "lazy": 1, "memory": 1, "progress": 1, "threads": 1, "registry": 1, "kernels": 1,
     "data": 2,
     "io": 3, "simulation": 3,
     "datasets": 4, "metrics": 4, "estimators": 4, "ranking": 4, "propensity": 4, "theory": 4,
@@ -41,7 +41,7 @@ FENCES = {
     "threadpoolctl": ("threads.py",),
     "pooch": ("datasets/",),
     "pyarrow": ("io/files.py", "io/block_files.py", "engines/spark"),
-    "duckdb": ("io/duckdb_files.py",),
+    "duckdb": ("io/duckdb_files.py", "io/sorted_files.py"),
     "narwhals": ("data/frames.py", "evaluation/backends/narwhals/", "policies/frame"),
 }
 BANNED_NAMES = {"utils", "base", "common", "helpers"}

@@ -21,6 +21,7 @@
     │   ├── UnknownNameError        no metric, estimator, model, ... has this name
     │   └── NotFittedError          the model must be fitted first
     ├── FileWriteError              a file cannot be written
+    ├── MemoryLimitError            the work would need more memory than the limit
     ├── GateError                   a result exceeds a limit set by the caller (exit code 4)
     └── MissingExtraError           an optional dependency is not installed
 
@@ -233,6 +234,12 @@ class ModelFileError(DataError):
 
 class FileWriteError(UnskewError, OSError):
     """A file cannot be written: the disk is full, or the folder is read-only, for example."""
+
+    __str__ = Message.__str__
+
+
+class MemoryLimitError(UnskewError, MemoryError):
+    """The work would need more memory than the limit; nothing was started."""
 
     __str__ = Message.__str__
 

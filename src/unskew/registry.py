@@ -24,6 +24,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from os import PathLike
 from pkgutil import iter_modules
 from threading import RLock
 from typing import Any, Generic, TypeVar
@@ -119,14 +120,19 @@ class Registry(Mapping[str, Declaration[T]]):
 
     def find(self, name: str) -> Declaration[T]:
         """The declaration with this name or alias."""
+        if not isinstance(name, str):
+            raise self._unknown_name_error(name)
         if name not in self._declarations and name not in self._by_alias:
             self._complete()
         if name in self._by_alias:
             return self._declarations[self._by_alias[name]]
         if name not in self._declarations:
-            parameter = self.kind if self.kind.isidentifier() else None
-            raise UnknownNameError(self.kind, name, self, parameter=parameter)
+            raise self._unknown_name_error(name)
         return self._declarations[name]
+
+    def _unknown_name_error(self, name: object) -> UnknownNameError:
+        parameter = self.kind if self.kind.isidentifier() else None
+        return UnknownNameError(self.kind, name, self, parameter=parameter)
 
     def to_markdown(self) -> str:
         """A table for the documentation: every name, its label and what it means."""
@@ -251,6 +257,17 @@ def find_engine(engine: str | object) -> Any:
     if engine not in engine_names():
         raise UnknownNameError("engine", engine, engine_names(), parameter="engine")
     return _find_entry_point("unskew.engines", engine).load()()
+
+
+def engine_for(log: object) -> str:
+    """The engine that ``engine="auto"`` means for a log.
+
+    A data frame of Spark stays there, and the path of Parquet files is read by ``disk``, for which
+    it may be larger than memory. Everything else is fitted in this process.
+    """
+    if type(log).__module__.startswith("pyspark."):
+        return "spark"
+    return "disk" if isinstance(log, str | PathLike) else "local"
 
 
 def _find_entry_point(group: str, name: str) -> EntryPoint:

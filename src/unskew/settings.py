@@ -11,7 +11,7 @@ fit adds end in ``_``; annotate those in a base class that is not a dataclass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from html import escape
 from numbers import Integral, Real
@@ -154,6 +154,26 @@ class Instance:
         )
 
 
+def require_name(
+    kind: str, name: object, valid: Iterable[str], *, parameter: str | None = None, remedy: str = ""
+) -> None:
+    """Raise an error unless ``name`` is one of the valid names; ``kind`` says what has them."""
+    names = tuple(valid)
+    if not isinstance(name, str) or name not in names:
+        raise UnknownNameError(kind, name, names, parameter=parameter, remedy=remedy)
+
+
+def require_list(name: str, value: object, *, of: str, allow_none: bool = True) -> None:
+    """Raise an error unless ``value`` is a list or another sequence; ``of`` says of what."""
+    if value is None and allow_none:
+        return
+    is_list = isinstance(value, Iterable) and not isinstance(value, bytes)
+    if not is_list or (isinstance(value, np.ndarray) and value.ndim == 0):
+        raise UsageError(
+            f"`{name}` must be a list of {of}; got {describe(value)}.", parameter=name, value=value
+        )
+
+
 def describe(value: object) -> str:
     """A value in an error, cut if it is long.
 
@@ -196,6 +216,7 @@ class Configurable:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name; with ``deep``, also those of models inside, as ``outer__inner``."""
+        Flag()("deep", deep)
         settings = {name: getattr(self, name) for name in self._setting_defaults()}
         inner = {
             f"{name}__{key}": value
@@ -213,7 +234,10 @@ class Configurable:
             if name not in valid:
                 raise UnknownNameError("parameter", key, valid, parameter=key)
             if is_nested:
-                getattr(self, name).set_params(**{inner: value})
+                model = getattr(self, name)
+                if not _is_model(model):
+                    raise UnknownNameError("parameter", key, valid, parameter=key)
+                model.set_params(**{inner: value})
             else:
                 setattr(self, name, value)
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,32 +31,68 @@ def count_threads(n_threads: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class WorkStopped(BaseException):
+    """Ends the work of a thread whose caller was interrupted."""
+
+
+_current = threading.local()
+
+
+def stop_if_interrupted() -> None:
+    """End the work of this thread if its caller was interrupted; long loops call this."""
+    stop: threading.Event | None = getattr(_current, "stop", None)
+    if stop is not None and stop.is_set():
+        raise WorkStopped
+
+
 class Workers:
     """A pool of threads whose results come in order.
 
-    With one thread, or one piece of work, everything runs in the calling thread.
+    With one thread, or one piece of work, everything runs in the calling thread. If that is
+    interrupted (Ctrl-C), it goes on at once, and the other threads stop at the next call of
+    :func:`stop_if_interrupted`.
     """
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = count_threads(n_threads)
         self._pool = ThreadPoolExecutor(self.n_threads) if self.n_threads > 1 else None
+        self._stop = threading.Event()
+
+    def __reduce__(self) -> tuple[type[Workers], tuple[int]]:
+        """In another process, such as a task of Spark, work runs in the calling thread."""
+        return Workers, (1,)
 
     def map(self, work: Callable[[T], R], pieces: Iterable[T]) -> list[R]:
         """``work(piece)`` of every piece, in the order of the pieces."""
         pieces = list(pieces)
         if self._pool is None or len(pieces) < 2:
             return [work(piece) for piece in pieces]
-        return list(self._pool.map(work, pieces))
+        return list(self._pool.map(self._make_stoppable(work), pieces))
 
     def stream(self, work: Callable[[T], R], pieces: Iterable[T]) -> Iterator[R]:
         """The same as an iterator: a result is available as soon as all earlier ones are."""
-        return map(work, pieces) if self._pool is None else self._pool.map(work, pieces)
+        if self._pool is None:
+            return map(work, pieces)
+        return self._pool.map(self._make_stoppable(work), pieces)
+
+    def _make_stoppable(self, work: Callable[[T], R]) -> Callable[[T], R]:
+        def run(piece: T) -> R:
+            _current.stop = self._stop
+            stop_if_interrupted()
+            return work(piece)
+
+        return run
 
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._pool is None:
+            return
+        if kind is not None and not issubclass(kind, Exception):
+            self._stop.set()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        else:
             self._pool.shutdown()
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import unskew
 from unskew.engines import SparkEngine
-from unskew.engines.spark.fitting import SparkReducedObjective
+from unskew.engines.spark.solving import SparkSweeps
 
 KILL_AT = 6
 
@@ -57,9 +57,9 @@ def main() -> None:
         frame, "propensity", engine=SparkEngine(n_blocks=4)
     )
 
-    advance, killed, steps = SparkReducedObjective.advance, [], []
+    advance, killed, steps = SparkSweeps.advance, [], []
 
-    def advance_and_kill(solver: SparkReducedObjective, state: Any) -> Any:
+    def advance_and_kill(solver: SparkSweeps, state: Any) -> Any:
         steps.append(state)
         if len(steps) == KILL_AT:
             victim = executors(session.sparkContext.applicationId)[0]
@@ -67,7 +67,7 @@ def main() -> None:
             killed.append(victim)
         return advance(solver, state)
 
-    SparkReducedObjective.advance = advance_and_kill  # type: ignore[method-assign]
+    SparkSweeps.advance = advance_and_kill  # type: ignore[method-assign]
     again = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(
         frame, "propensity", engine=SparkEngine(n_blocks=4)
     )

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fuzz.calls import Tally
 
-BATCH_CALLS, BATCH_FILES = 2500, 250
+BATCH_CALLS, BATCH_FILES = 20_000, 1000
 TRIALS = {
     "calls": "try_calls({seed}, {size})",
     "files": "try_files({seed}, {size}, folder)",
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     print(f"seed {options.seed}\n")
-    print("| | tried | typed error | names it | finished | raw traceback | NaN | slow | crash |")
+    print("| | tried | typed error | names it | finished | raw traceback | silent | slow | crash |")
     print("|---|---|---|---|---|---|---|---|---|")
     is_clean = True
     for kind, total, batch in (

@@ -175,9 +175,19 @@ def test_a_long_row_without_a_solution_is_named(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(
         UsageError,
-        match=r"user 0 \(10 ratings, 30 factors\) has no unique solution with l2=0\. Use l2 > 0",
+        match=r"user 0 \(10 ratings, 30 factors, l2=0\) has no unique solution\. Use a larger l2",
     ):
         MatrixFactorization(30, 0.0, offsets="none", solver="als", max_iter=2).fit(
+            LOG.take(np.arange(20))
+        )
+
+
+def test_a_positive_penalty_that_is_too_small_is_to_be_raised() -> None:
+    """With l2 > 0 already, ``Use l2 > 0`` would be no help."""
+    with pytest.raises(
+        UsageError, match=r"l2=1e-300\) has no unique solution\. Use a larger l2 or fewer factors\."
+    ):
+        MatrixFactorization(30, 1e-300, offsets="none", solver="als", max_iter=2).fit(
             LOG.take(np.arange(20))
         )
 

@@ -113,6 +113,26 @@ def _parse_outputs(
     help="Number of parts of the cross-validation.",
 )
 @click.option(
+    *("--repeats", "n_repeats"),
+    type=click.IntRange(min=1),
+    default=1,
+    help="Number of splits into folds; their scores are averaged.",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["best", "one_standard_error"]),
+    default="best",
+    help="Choose the best score, or the simplest model within one standard error of it.",
+)
+@click.option(
+    "--halving", is_flag=True, help="After each fold, drop the worse half of the settings."
+)
+@click.option(
+    "--score",
+    type=click.Choice(["naive", "ips", "snips", "dr", "sndr"]),
+    help="Estimator of the criterion; by default ips, and naive without --propensity.",
+)
+@click.option(
     "--metric",
     type=replace(options.METRIC, is_listed=False),
     metavar="NAME",
@@ -124,6 +144,13 @@ def _parse_outputs(
     "--checkpoint",
     type=click.Path(dir_okay=False),
     help="Save the state of the fit here; an interrupted fit continues from it.",
+)
+@click.option(
+    "--engine",
+    default="auto",
+    metavar="NAME",
+    help="Where the model is fitted: local, gpu, spark or disk. The default auto takes disk for a "
+    "Parquet file that would fill more than half of the memory, and local otherwise.",
 )
 @options.bad_row_options
 @options.json_option
@@ -149,8 +176,8 @@ def train(
     """Fit a recommender to LOG.
 
     The default is a matrix factorisation that weights each rating by its inverse propensity.
-    Without --propensity all ratings count alike. Settings that are not given have the default of
-    the learner.
+    Without --propensity all ratings have equal weight. Settings that are not given have the default
+    of the learner.
 
     \b
     Example:
@@ -159,10 +186,19 @@ def train(
       unskew train log.csv --cross-validate --grid l2=1,5 -o m.unskew -o search.html
       unskew train log.csv --propensity p.unskew --learner mrdr -o model.unskew
     """  # noqa: D301
+    from unskew.workflows.engines import choose_engine, fit_from_file, reads_files
     from unskew.workflows.training import read_training_data
 
     path, page = output
     _require_consistent(request, cross_validate=cross_validate, page=page)
+    engine = choose_engine(request)
+    if engine != request.engine and engine != "local" and not quiet:
+        print_note(f"{request.log} is large for this memory: --engine {engine}")
+    if reads_files(engine):
+        with show_progress(quiet, f"fitting {request.log} by --engine {engine}"):
+            fitted = fit_from_file(request, engine, verbose=is_progress_shown(quiet))
+        _write_model(None, fitted, as_json=as_json, path=path, quiet=quiet)
+        return
     with show_progress(quiet, f"reading {request.log}"):
         data = read_training_data(request, verbose=is_progress_shown(quiet))
     if cross_validate:
@@ -186,9 +222,16 @@ def _require_consistent(
 
 
 def _fit_once(data: TrainingData, *, as_json: bool, path: str, quiet: bool) -> None:
-    from unskew.workflows.training import fit_model, summarize_fit
+    from unskew.workflows.training import fit_model
 
-    model = fit_model(data)
+    _write_model(data, fit_model(data), as_json=as_json, path=path, quiet=quiet)
+
+
+def _write_model(
+    data: TrainingData | None, model: Any, *, as_json: bool, path: str, quiet: bool
+) -> None:
+    from unskew.workflows.training import summarize_fit
+
     model.save(path)
     summary = summarize_fit(data, model)
     if as_json:
@@ -214,14 +257,16 @@ def _search_settings(
     if as_json:
         click.echo(search.to_json())
     else:
-        cells = (
-            "of held-out ratings, all counted alike"
+        scope = (
+            "of held-out ratings, unweighted"
             if data.propensities is None
             else f"over all cells by {search.estimator}"
         )
         caption = (
-            f"score: {search.metric} {cells}, mean of {request.n_folds} folds; std is over folds"
+            f"score: {search.metric} {scope}, mean of {request.n_folds} folds; std is over folds"
         )
+        edges = "".join(f"; {sentence}" for sentence in search.edges)
+        caption = f"{caption}{edges}"
         title = "Settings, the best first"
         print_table(open_console(), search.to_columns(), title=title, caption=caption)
     print_written(path, quiet=quiet)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.errors import DataError, DuplicateCellError, UsageError
-from unskew.settings import WholeNumber
+from unskew.settings import WholeNumber, describe
 from unskew.types import BoolVector, Vector
 
 MISSING_IN_PANDAS = "NAType"
@@ -86,7 +86,7 @@ def whole_number(name: str, value: object, *, least: int) -> int:
     return int(cast(int, value))
 
 
-def row_numbers(rows: npt.ArrayLike, size: int) -> npt.NDArray[np.intp]:
+def row_numbers(rows: npt.ArrayLike, size: int, parameter: str = "rows") -> npt.NDArray[np.intp]:
     """Row numbers from 0 on of a log with ``size`` ratings, from indices or a mask.
 
     Negative indices count from the end. A row may be named only once.
@@ -95,32 +95,43 @@ def row_numbers(rows: npt.ArrayLike, size: int) -> npt.NDArray[np.intp]:
         array = np.asarray(rows)
     except ValueError as error:
         raise UsageError(
-            f"rows must be a list of row numbers or a mask: {str(error).rstrip('.')}.",
-            parameter="rows",
+            f"`{parameter}` must be a list of row numbers or a mask: {str(error).rstrip('.')}.",
+            parameter=parameter,
         ) from error
     if array.dtype == bool and array.shape == (size,):
         return np.flatnonzero(array)
     if array.dtype == bool:
         raise UsageError(
             f"the mask has shape {array.shape}, but there are {size} rows.",
-            parameter="rows",
+            parameter=parameter,
             remedy="Give True or False for each row.",
         )
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise UsageError(
-            "rows must be a list of row numbers or a mask; "
+            f"`{parameter}` must be a list of row numbers or a mask; "
             f"got {array.dtype} of shape {array.shape}.",
-            parameter="rows",
+            parameter=parameter,
         )
     outside = (array < -size) | (array >= size)
     if outside.any():
         row = array[outside.argmax()]
         raise UsageError(
-            f"there is no row {row}: rows are 0 to {size - 1}.", parameter="rows", value=row
+            f"there is no row {row}: rows are 0 to {size - 1}.", parameter=parameter, value=row
         )
     numbers = np.where(array < 0, array + size, array).astype(np.intp)
     _require_distinct_rows(numbers, size)
     return numbers
+
+
+def row_number(row: object, size: int) -> int:
+    """The number of one row of a log; negative numbers count from the end."""
+    if isinstance(row, Integral) and not isinstance(row, bool) and -size <= int(row) < size:
+        return int(row)
+    raise UsageError(
+        f"`row` must be the number of a row, 0 to {size - 1}; got {describe(row)}.",
+        parameter="row",
+        value=row,
+    )
 
 
 def _require_distinct_rows(rows: npt.NDArray[np.intp], size: int) -> None:
@@ -146,7 +157,7 @@ def require_rows(
     remedy: str,
     subject: str = "",
 ) -> None:
-    """An error unless all rows are valid: their number, and the value and place of the first."""
+    """Raise an error unless all rows are valid: how many are not, and the first of them."""
     if not is_valid.all():
         row = int(is_valid.argmin())
         raise error_type(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from unskew.data.checks import float_array
 from unskew.errors import BadPredictionError, UsageError
-from unskew.settings import is_finite_number
+from unskew.settings import Flag, Instance, Number, describe, is_finite_number, require_name
 from unskew.types import Floats, IntVector, Matrix, Scores, Vector
 
 BLOCK_CELLS = 1 << 18
@@ -124,6 +124,8 @@ class Factors:
 
         ``fallback`` replaces c in pairs with an unknown user or item.
         """
+        user_codes, item_codes = self._check_codes(user_codes, item_codes)
+        Number(allow_none=True, allow_infinity=True)("fallback", fallback)
         values = np.empty(user_codes.size)
         for first in range(0, user_codes.size, BLOCK_CELLS):
             block = slice(first, first + BLOCK_CELLS)
@@ -169,6 +171,7 @@ class Factors:
 
     def take(self, user_codes: IntVector, item_codes: IntVector) -> Factors:
         """The factors of these users and items, in this order; zeros for the code -1."""
+        user_codes, item_codes = self._check_codes(user_codes, item_codes, is_paired=False)
         return Factors(
             take_rows(self.user_factors, user_codes),
             take_rows(self.item_factors, item_codes),
@@ -179,6 +182,8 @@ class Factors:
 
     def astype(self, dtype: npt.DTypeLike) -> Factors:
         """The same numbers in another precision."""
+        name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
+        require_name("dtype", name, ("float32", "float64"))
         return Factors(
             self.user_factors.astype(dtype, copy=False),
             self.item_factors.astype(dtype, copy=False),
@@ -189,6 +194,7 @@ class Factors:
 
     def without_offsets(self, global_offset: float = 0.0) -> Factors:
         """The same factors with user and item offsets of zero."""
+        Number()("global_offset", global_offset)
         zeros = np.zeros_like(self.user_offset), np.zeros_like(self.item_offset)
         return replace(
             self, user_offset=zeros[0], item_offset=zeros[1], global_offset=global_offset
@@ -196,6 +202,13 @@ class Factors:
 
     def plus(self, other: Factors) -> Factors:
         """The factors whose predictions are the sums of both: their columns side by side."""
+        Instance(Factors)("other", other)
+        if (self.n_users, self.n_items) != (other.n_users, other.n_items):
+            raise UsageError(
+                f"`other` has factors of {other.n_users} users and {other.n_items} items, but "
+                f"these are of {self.n_users} and {self.n_items}.",
+                parameter="other",
+            )
         return Factors(
             np.hstack([self.user_factors, other.user_factors]),
             np.hstack([self.item_factors, other.item_factors]),
@@ -222,6 +235,7 @@ class Factors:
 
     def squared_norm(self, *, with_offsets: bool) -> float:
         """||V||^2 + ||W||^2, plus ||a||^2 + ||b||^2 + c^2 if offsets are penalised."""
+        Flag()("with_offsets", with_offsets)
         squares = [np.square(part).sum() for part in (self.user_factors, self.item_factors)]
         if with_offsets:
             squares += [
@@ -230,6 +244,19 @@ class Factors:
                 self.global_offset**2,
             ]
         return float(sum(squares))
+
+    def _check_codes(
+        self, user_codes: object, item_codes: object, *, is_paired: bool = True
+    ) -> tuple[IntVector, IntVector]:
+        user = check_code_column("user_codes", user_codes, self.n_users)
+        item = check_code_column("item_codes", item_codes, self.n_items)
+        if is_paired and user.size != item.size:
+            raise UsageError(
+                f"there are {user.size} `user_codes`, but {item.size} `item_codes`.",
+                parameter="item_codes",
+                remedy="Pass one of each for every pair.",
+            )
+        return user, item
 
     @cached_property
     def _has_offsets(self) -> bool:
@@ -248,6 +275,21 @@ class Factors:
             return np.ascontiguousarray(self.item_factors.T, self.dtype)
         columns = np.vstack([self.item_factors.T, np.ones(self.n_items), self.item_offset])
         return columns.astype(self.dtype)
+
+
+def check_code_column(name: str, codes: object, size: int) -> IntVector:
+    """Codes of rows: whole numbers from -1 (unknown) to ``size - 1``."""
+    array = codes if isinstance(codes, np.ndarray) else None
+    if array is None or array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UsageError(
+            f"`{name}` must be an array of whole numbers; got {describe(codes)}.", parameter=name
+        )
+    if array.size and not -1 <= array.min() <= array.max() < size:
+        raise UsageError(
+            f"`{name}` must lie between -1 and {size - 1}; got {array.min()} to {array.max()}.",
+            parameter=name,
+        )
+    return array
 
 
 def take_rows(rows: npt.NDArray[S], codes: IntVector) -> npt.NDArray[S]:

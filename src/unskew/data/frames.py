@@ -21,10 +21,10 @@ from unskew.errors import (
     ColumnError,
     DataError,
     MissingExtraError,
-    UnknownNameError,
     UnskewWarning,
     UsageError,
 )
+from unskew.settings import describe, require_name
 from unskew.tables import count_noun
 from unskew.types import Vector
 
@@ -262,11 +262,12 @@ def _are_numbers(values: nw.Series[Any]) -> bool:
 
 def make_frame(columns: Mapping[str, Any], backend: str | None = None) -> Any:
     """A native frame of the named library, or of the first one installed."""
-    library = backend or next((name for name in BACKENDS if find_spec(name)), None)
+    library = backend
+    if library is None:
+        library = next((name for name in BACKENDS if find_spec(name)), None)
     if library is None:
         raise MissingExtraError("a data frame library", extra="io", purpose="to_frame()")
-    if library not in LIBRARIES:
-        raise UnknownNameError("data frame library", library, LIBRARIES, parameter="backend")
+    require_name("data frame library", library, LIBRARIES, parameter="backend")
     if find_spec(library) is None:
         raise UsageError(
             f"{library} is not installed.",
@@ -294,6 +295,12 @@ def add_column(
     ``build(view, names)`` adds the column to the view that :func:`open_lazily` returns.
     """
     opened, names = open_lazily(frame)
+    if not isinstance(name, str) or not name or not _is_unicode(name):
+        raise UsageError(
+            f"`name` must be the name of a column; got {describe(name)}.",
+            parameter="name",
+            value=name,
+        )
     if name in names:
         raise ColumnError(
             f"the frame already has a column {name!r}.",
@@ -306,6 +313,11 @@ def add_column(
         return built.collect().to_native()
     native = built.to_native()
     return native.toDF(*names, name) if built.implementation.is_spark_like() else native
+
+
+def _is_unicode(text: str) -> bool:
+    """False for text with half a surrogate pair, which no library can write."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:

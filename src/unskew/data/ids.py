@@ -10,22 +10,32 @@ import numpy.typing as npt
 
 from unskew.data.checks import refuse_masked
 from unskew.errors import BadRatingError, DuplicateCellError
+from unskew.settings import describe
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
 
 Ids: TypeAlias = npt.NDArray[Any]
 
 
-def as_ids(values: Sequence[Hashable] | npt.ArrayLike) -> Ids:
-    """A one-dimensional array of ids; tuples and other unusual ids become objects."""
+def as_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str = "ids") -> Ids:
+    """A one-dimensional array of ids; tuples and other unusual ids become objects.
+
+    ``parameter`` is the argument that an error names.
+    """
     refuse_masked(values, "ids", BadRatingError)
     if hasattr(values, "__array__"):
         ids = np.asarray(values)
-        if ids.ndim != 1:
-            raise BadRatingError(f"ids must form one column; got an array of shape {ids.shape}.")
+        if ids.ndim != 1 or ids.dtype.kind in "cV":
+            got = f"an array of shape {ids.shape}" if ids.ndim != 1 else str(ids.dtype)
+            raise BadRatingError(
+                f"`{parameter}` must be one-dimensional ids; got {got}.", parameter=parameter
+            )
         return ids
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
-        raise BadRatingError(f"ids must form one column, such as a list; got {values!r}.")
+        raise BadRatingError(
+            f"`{parameter}` must be one-dimensional ids, such as a list; got {describe(values)}.",
+            parameter=parameter,
+        )
     listed = list(values)
     if {type(value) for value in listed} in ({int}, {str}):
         ids = np.asarray(listed)
@@ -44,7 +54,7 @@ def object_array(values: Sequence[Any]) -> Ids:
 
 def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
     """A copy of the ids that the caller lists; an error if one is missing or listed twice."""
-    ids = as_ids(values).copy()
+    ids = as_ids(values, f"{kind}s").copy()
     is_missing = missing_ids(ids)
     if is_missing.any():
         raise BadRatingError(

@@ -17,12 +17,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import float_array
+from unskew.data.checks import float_array, row_number, row_numbers
 from unskew.data.columns import find_column, has_column
 from unskew.data.frames import id_column, make_frame, number_column, number_columns, open_frame
 from unskew.data.ids import Ids, as_ids, encode_ids, find_codes, format_id
@@ -41,10 +41,9 @@ from unskew.errors import (
     BadImpressionError,
     ColumnError,
     EmptyLogError,
-    UnknownNameError,
     UsageError,
 )
-from unskew.settings import Flag, Instance, OneOf
+from unskew.settings import Flag, Instance, OneOf, WholeNumber, require_list, require_name
 from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
@@ -98,12 +97,14 @@ class Impressions:
 
     def __post_init__(self) -> None:
         for kind in ("request", "user", "item"):
-            ids = as_ids(getattr(self, f"{kind}s"))
+            ids = as_ids(getattr(self, f"{kind}s"), f"{kind}s")
             object.__setattr__(self, f"{kind}s", ids)
             object.__setattr__(self, kind, check_codes(getattr(self, kind), len(ids), kind=kind))
         for name in ("position", "reward", "probability"):
             if getattr(self, name) is not None:
-                Instance(np.ndarray)(name, getattr(self, name))
+                _require_row_values(name, getattr(self, name), self.request.size)
+        WholeNumber()("n_copies", self.n_copies)
+        Flag()("repeats", self.repeats)
         for name in _ARRAYS:
             if getattr(self, name) is not None:
                 view = getattr(self, name).view()
@@ -205,7 +206,11 @@ class Impressions:
         Flag()("repeats", repeats)
         Instance(Mapping, "Pass a dict of columns by name.", allow_none=True)("other", other)
         if reward is None:
-            raise BadImpressionError("`reward` is missing.", parameter="reward")
+            raise BadImpressionError(
+                "`reward` is None, but every impression needs a reward.",
+                parameter="reward",
+                remedy="Pass a number for each row, such as 1 for a click and 0 for none.",
+            )
         numbers: dict[str, Any] = {"reward": reward, "position": position}
         numbers |= {"probability": probability} | dict(other or {})
         values = {
@@ -213,7 +218,11 @@ class Impressions:
             for name, column in numbers.items()
             if column is not None
         }
-        ids = {"request": as_ids(request), "user": as_ids(user), "item": as_ids(item)}
+        ids = {
+            "request": as_ids(request, "request"),
+            "user": as_ids(user, "user"),
+            "item": as_ids(item, "item"),
+        }
         _require_same_length(ids | values)
         if values["reward"].size == 0:
             raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
@@ -314,19 +323,19 @@ class Impressions:
 
     def column(self, name: str, parameter: str) -> Vector:
         """A further column by name; ``parameter`` is the argument that names it."""
-        if name not in self.other:
-            raise UnknownNameError(
-                "column of the log",
-                name,
-                self.other,
-                parameter=parameter,
-                remedy="Impressions.from_frame keeps further columns if they have numbers; "
-                "Impressions.from_arrays takes them as other={name: values}.",
-            )
+        require_name(
+            "column of the log",
+            name,
+            self.other,
+            parameter=parameter,
+            remedy="Impressions.from_frame keeps further columns if they have numbers; "
+            "Impressions.from_arrays takes them as other={name: values}.",
+        )
         return self.other[name]
 
     def take(self, requests: npt.NDArray[np.integer]) -> Impressions:
         """The log of some requests (distinct codes), with the same users and items."""
+        requests = row_numbers(requests, self.n_requests, parameter="requests")
         code = np.full(self.n_requests, -1, dtype=np.int32)
         code[requests] = np.arange(len(requests), dtype=np.int32)
         rows = np.flatnonzero(code[self.request] >= 0)
@@ -382,6 +391,7 @@ class Impressions:
 
     def name_row(self, row: int) -> str:
         """``row 3 (request 7, item 'up', position 2)``: how errors refer to an impression."""
+        row = row_number(row, len(self))
         request, item = self.requests[self.request[row]], self.items[self.item[row]]
         return (
             f"row {row} (request {format_id(request)}, item {format_id(item)}, "
@@ -400,7 +410,7 @@ class Impressions:
         if self.probability is not None:
             values["probability"] = self.probability
         named = {self.columns.get(role, role): column for role, column in values.items()}
-        return make_frame(named | dict(self.other), backend or self.backend)
+        return make_frame(named | dict(self.other), self.backend if backend is None else backend)
 
     def _replace_valid(self, **changes: Any) -> Impressions:
         """A copy with other values that are known to be valid."""
@@ -446,12 +456,30 @@ def find_impression_columns(
     }
 
 
+def _require_row_values(name: str, values: object, n_rows: int) -> None:
+    """Compiled code reads these arrays without a check."""
+    Instance(np.ndarray)(name, values)
+    array = cast(npt.NDArray[Any], values)
+    kinds = "iu" if name == "position" else "biuf"
+    if array.shape != (n_rows,) or array.dtype.kind not in kinds:
+        raise BadImpressionError(
+            f"`{name}` must have one number for each of {n_rows} rows; got {array.dtype} of shape "
+            f"{array.shape}.",
+            parameter=name,
+        )
+    if name == "position" and array.size and array.min() < 1:
+        raise BadImpressionError(
+            f"`position` must be at least 1; got {array.min()}.", parameter="position"
+        )
+
+
 def _list_other(
     names: Sequence[str], columns: Mapping[str, str], keep: Sequence[str] | None
 ) -> list[str]:
     """The further columns to read: those that the caller names, or all without a role."""
     if keep is None:
         return [name for name in names if name not in columns.values()]
+    require_list("keep", keep, of="columns")
     return [find_column("keep", name, names) for name in keep]
 
 
@@ -494,7 +522,7 @@ def read_examination(examination: object) -> Vector:
     """
     values: Any = getattr(examination, "examination", examination)
     curve = float_array(values, "examination")
-    if curve.ndim != 1 or not (np.isfinite(curve) & (curve > 0)).all():
+    if curve.ndim != 1 or not curve.size or not (np.isfinite(curve) & (curve > 0)).all():
         raise UsageError(
             "`examination` must be a positive number for each position.",
             parameter="examination",

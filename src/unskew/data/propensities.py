@@ -15,7 +15,7 @@ from unskew.data.checks import float_array, row_numbers
 from unskew.data.estimation import Estimation
 from unskew.data.frames import check_row_order, is_frame, open_frame
 from unskew.errors import BadPropensityError, UsageError
-from unskew.settings import is_finite_number
+from unskew.settings import Number, describe, is_finite_number
 from unskew.tables import html_table
 from unskew.types import BoolVector, Vector
 
@@ -31,6 +31,13 @@ class Propensities:
     """P(O_ui = 1) for each observed cell, in the order of the log.
 
     Eq. (10) and (11) never read the propensities of unobserved cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> propensities = Propensities(np.array([0.5, 0.1, 0.02]))
+    >>> propensities.scaled(0.2).values    # of a random fifth of the log
+    array([0.1  , 0.02 , 0.004])
     """
 
     values: Vector
@@ -49,6 +56,13 @@ class Propensities:
                 remedy="Pass one number for each row of the log.",
             )
         _require_valid(values, lambda row: f"row {row}")
+        Number(above=0, most=1)("share", self.share)
+        if self.estimation is not None and not isinstance(self.estimation, Estimation):
+            raise BadPropensityError(
+                f"`estimation` must say how the propensities were estimated; got "
+                f"{describe(self.estimation)}.",
+                parameter="estimation",
+            )
         object.__setattr__(self, "values", _read_only(values.copy()))
 
     @classmethod
@@ -113,6 +127,9 @@ class Propensities:
 
     def follow(self, log: Ratings) -> Propensities:
         """The propensities of a part of the log, from those of its rows or of the whole log."""
+        from unskew.data.ratings import require_log
+
+        require_log(log)
         part, propensities = log.part, self
         if part is None:
             return self

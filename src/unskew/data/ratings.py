@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_duplicates, last_rows
-from unskew.data.checks import float_array, require_rows, row_numbers
+from unskew.data.checks import float_array, require_rows, row_number, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import (
     id_column,
@@ -40,6 +41,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.memory import require_memory
 from unskew.settings import is_finite_number
 from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
@@ -109,31 +111,27 @@ class Ratings:
     def __post_init__(self) -> None:
         """Check and copy everything: compiled code reads these arrays without a check."""
         rating = float_array(self.rating, "ratings", BadRatingError).copy()
-        users, items = (as_ids(ids).copy() for ids in (self.users, self.items))
+        users, items = (as_ids(getattr(self, name), name).copy() for name in ("users", "items"))
         user = check_codes(self.user, len(users), kind="user")
         item = check_codes(self.item, len(items), kind="item")
         _require_same_length(user, item, rating)
         times = None if self.timestamp is None else read_timestamps(self.timestamp, rating.size)
-        universe = self.universe and parse_universe(self.universe)
+        universe = None if self.universe is None else parse_universe(self.universe)
         if universe is not None:
             require_room(universe, len(users), len(items))
         if self.part is not None and not isinstance(self.part, Part):
             raise DataError(f"`part` must be a Part of a log; got {self.part!r}.", parameter="part")
-        labels = None if self.row_labels is None else as_ids(self.row_labels)
+        labels = None if self.row_labels is None else as_ids(self.row_labels, "row_labels")
         part_rows = None if self.part is None else self.part.rows
-        looks = self.examination
-        if looks is not None:
-            looks = float_array(looks, "examination", BadRatingError).copy()
-            if not (looks > 0).all() or not np.isfinite(looks).all():
-                raise DataError("`examination` must be positive.", parameter="examination")
-        per_row = (("part", part_rows), ("row_labels", labels), ("examination", looks))
+        examination = None if self.examination is None else _read_examination(self.examination)
+        per_row = (("part", part_rows), ("row_labels", labels), ("examination", examination))
         for name, rows in per_row:
             if rows is not None and len(rows) != rating.size:
                 raise DataError(
                     f"`{name}` has {len(rows)} rows, but the log has {rating.size}.",
                     parameter=name,
                 )
-        arrays = (user, item, rating, users, items, times, looks)
+        arrays = (user, item, rating, users, items, times, examination)
         for name, array in zip(_ARRAYS, arrays, strict=True):
             object.__setattr__(self, name, None if array is None else _read_only(array))
         object.__setattr__(self, "universe", universe)
@@ -149,7 +147,7 @@ class Ratings:
         *,
         user: str | None = None,
         item: str | None = None,
-        rating: str | None = None,
+        rating: str | float | None = None,
         timestamp: str | None = None,
         users: npt.ArrayLike | None = None,
         items: npt.ArrayLike | None = None,
@@ -168,6 +166,7 @@ class Ratings:
             underscores: user, userId, uid, customer_id, reviewerID, ...; item, itemId, movieId,
             song_id, product_id, asin, isbn, ...; stars, ratings, overall, ... (listed in
             ``unskew.data.columns``). If several columns have such names, an error lists them.
+            In a log of clicks without a column of ratings, ``rating=1`` gives each row a 1.
         timestamp
             Name of the column that says when each rating was given: numbers, such as seconds, or
             dates. None: the log has no times.
@@ -184,14 +183,20 @@ class Ratings:
             then have as many values as there are rows left.
         """
         table = open_frame(frame)
-        names = {"user": user, "item": item, "rating": rating}
+        names = {"user": user, "item": item}
         columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
+        if isinstance(rating, Real) and rating not in table.columns:
+            columns["rating"], ratings = DEFAULTS["rating"], np.full(len(table), float(rating))
+        else:
+            name = cast(str | None, rating)
+            columns["rating"] = find_column("rating", name, table.columns, takes_number=True)
+            ratings = number_column(table, columns["rating"])
         if timestamp is not None:
             columns["timestamp"] = find_column("timestamp", timestamp, table.columns)
         log = cls._from_columns(
             id_column(table, columns["user"]),
             id_column(table, columns["item"]),
-            number_column(table, columns["rating"]),
+            ratings,
             None if timestamp is None else timestamp_column(table, columns["timestamp"]),
             index_ids(frame),
             users=users,
@@ -247,7 +252,7 @@ class Ratings:
     ) -> Ratings:
         """From three aligned columns and the index of the frame that they come from."""
         ratings = float_array(rating, "ratings", BadRatingError).copy()
-        user_ids, item_ids = as_ids(user), as_ids(item)
+        user_ids, item_ids = as_ids(user, "user"), as_ids(item, "item")
         _require_same_length(user_ids, item_ids, ratings)
         if ratings.size == 0:
             raise _empty_log_error()
@@ -350,6 +355,13 @@ class Ratings:
         """From row and column numbers of a matrix of the given shape, which is the universe."""
         _require_matrix(shape)
         universe = Universe(*shape)
+        require_memory(
+            8.0 * (universe.n_users + universe.n_items),
+            f"a log of {universe}",
+            parameter="shape",
+            remedy="Number only users and items with ratings, and pass their number as "
+            "`universe=...`.",
+        )
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_codes = check_codes(user, universe.n_users, kind="user")
         item_codes = check_codes(item, universe.n_items, kind="item")
@@ -442,6 +454,7 @@ class Ratings:
 
     def name_cell(self, row: int) -> str:
         """``row 3 (user 'ann', item 7)``: how errors refer to a cell."""
+        row = row_number(row, len(self))
         user, item = self.users[self.user[row]], self.items[self.item[row]]
         return f"row {row} (user {format_id(user)}, item {format_id(item)})"
 
@@ -459,7 +472,7 @@ class Ratings:
             values["timestamp"] = self.timestamp
         return make_frame(
             {self.columns.get(role, role): column for role, column in values.items()},
-            backend or self.backend,
+            self.backend if backend is None else backend,
         )
 
     def _take_valid(self, rows: npt.NDArray[np.intp]) -> Ratings:
@@ -522,6 +535,22 @@ def _require_ratings(log: Ratings) -> None:
         error_type=BadRatingError,
         remedy="Drop those rows: a cell without a rating is an unobserved cell.",
     )
+
+
+def _read_examination(examination: npt.ArrayLike) -> Vector:
+    """A copy of how often each cell was examined; an error unless all are positive and finite."""
+    values = float_array(examination, "examination", BadRatingError).copy()
+    is_valid = np.isfinite(values) & (values > 0)
+    if not is_valid.all():
+        row = int(is_valid.argmin())
+        raise DataError(
+            f"`examination` must be positive and finite; it is {values.flat[row]:g} at row {row}.",
+            parameter="examination",
+            value=float(values.flat[row]),
+            where=f"row {row}",
+            remedy="Pass how often each cell was examined, as Impressions.to_cells does.",
+        )
+    return values
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

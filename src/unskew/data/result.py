@@ -39,7 +39,9 @@ class Result(ABC):
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The table as a data frame of the caller's library, or of the named one."""
-        return make_frame(self.to_columns(), backend or getattr(self, "backend", None))
+        return make_frame(
+            self.to_columns(), getattr(self, "backend", None) if backend is None else backend
+        )
 
     def to_json(self) -> str:
         """The result as a JSON object, from which ``unskew report`` makes its page.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from unskew.errors import UniverseError
+from unskew.settings import WholeNumber
 from unskew.tables import count_noun
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Universe:
                     parameter="universe",
                     value=size,
                 )
+        WholeNumber(least=1, allow_none=True)("n_candidates", self.n_candidates)
         object.__setattr__(self, "n_users", int(self.n_users))
         object.__setattr__(self, "n_items", int(self.n_items))
 
@@ -76,6 +78,25 @@ def require_room(universe: Universe, n_users: int, n_items: int) -> None:
             parameter="universe",
             value=universe,
             remedy="Count every user and every item that could have been in the log.",
+        )
+
+
+def require_all_ids(
+    log: Ratings, universe: Universe, reason: str, *, shell_remedy: str | None = None
+) -> None:
+    """Raise an error if the universe has users or items whose ids are not in the log.
+
+    ``reason`` ends the sentence: why the ids of the whole universe are needed.
+    """
+    if (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
+        raise UniverseError(
+            f"the universe has {universe}, but the log has the ids of only "
+            f"{count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}, {reason}.",
+            parameter="universe",
+            value=universe,
+            remedy="Build the log with Ratings.from_frame(..., `users=[all user ids]`, "
+            "`items=[all item ids]`).",
+            shell_remedy=shell_remedy,
         )
 
 

@@ -133,7 +133,7 @@ def describe_search(path: PathLike = None) -> str:
 def _search_folders(source: DatasetSource, path: PathLike) -> list[Path]:
     """``path``, or else ``$UNSKEW_DATA``, and the usual folders in it."""
     root = path if path is not None else os.environ.get(VARIABLE)
-    if root is None or root == "":
+    if root is None or (isinstance(root, str) and not root):
         return []
     if not isinstance(root, (str, os.PathLike)):
         raise UsageError(

@@ -16,7 +16,7 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.data.universe import UniverseLike, resolve_universe
 from unskew.errors import UsageError
-from unskew.settings import Number
+from unskew.settings import Instance, Number
 from unskew.types import Vector
 
 
@@ -138,6 +138,11 @@ def plan_random_sample(
 
 
 def _read_shares(shares: Mapping[float, float], levels: Vector) -> Vector:
+    Instance(Mapping, remedy="Pass the share of each rating, such as {1: 0.5, 2: 0.5}.")(
+        "shares", shares
+    )
+    for each in shares.values():
+        Number()("shares", each)
     share = np.array([float(shares.get(level, 0.0)) for level in levels.tolist()])
     total = float(sum(shares.values()))
     if (share < 0).any() or abs(total - 1) > 1e-6:

@@ -16,6 +16,7 @@ from unskew.diagnostics.fit import Calibration, PropensityAccuracy, PropensityFi
 from unskew.diagnostics.specification import SpecificationTest
 from unskew.diagnostics.weighting import CovariateBalance, WeightDistribution
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
+from unskew.settings import require_list, require_name
 from unskew.tables import count_noun, text_table
 
 Value: TypeAlias = float | int | str | None
@@ -188,10 +189,14 @@ class Diagnosis(Result):
             "balance": any(row.balance is not None for row in self.rows),
         }
         default = [name for name, measured in is_measured.items() if measured]
-        chosen = (panels,) if isinstance(panels, str) else tuple(panels or default)
+        require_list("panels", panels, of="panels")
+        chosen = (
+            (panels,) if isinstance(panels, str) else tuple(default if panels is None else panels)
+        )
+        if not chosen:
+            raise UsageError("`panels` is empty.", parameter="panels", remedy="Name at least one.")
         for panel in chosen:
-            if panel not in is_measured:
-                raise UnknownNameError("panel", panel, is_measured, parameter="panels")
+            require_name("panel", panel, is_measured, parameter="panels")
             if not is_measured[panel]:
                 raise UsageError(
                     f"the panel {panel!r} cannot be drawn: it was not measured for any model.",

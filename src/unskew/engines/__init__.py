@@ -1,4 +1,4 @@
-"""Engines: fits, rankings and cross-validation on a GPU or on a Spark cluster.
+"""Engines: fits, rankings and cross-validation on a GPU, on a Spark cluster, or from disk.
 
 An engine is an object with settings, such as ``GpuEngine(device="cuda:1")``. Functions with an
 argument ``engine=`` take such an object, or a name. A name is looked up in the entry point group
@@ -25,6 +25,9 @@ protocol        methods                                used by
 ``Engine``, ``FrameEngine`` and their requests and results are in ``unskew.factorization.engine``,
 ``Ranker`` is in ``unskew.ranking.positions``, ``FrameFolds`` in ``unskew.model_selection.folds``.
 An engine need not inherit from them: having the methods is enough.
+
+``engine="auto"`` of ``fit`` is ``"spark"`` for a Spark data frame, ``"disk"`` for the path of
+Parquet files, and ``"local"`` otherwise.
 
 Importing this package imports neither torch nor pyspark. An engine whose package is missing raises
 :class:`unskew.errors.MissingExtraError` when it is used.

@@ -8,16 +8,24 @@ added up within each cluster first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from unskew.data.estimation import Correction, Estimation, Replicates, TakenAsKnown, Unit
+from unskew.data.estimation import (
+    MAX_LEVERAGE,
+    Correction,
+    Estimation,
+    Replicates,
+    TakenAsKnown,
+    Unit,
+)
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
-from unskew.estimators.intervals import Moments
+from unskew.estimators.intervals import Moments, covariance_of_contrasts
 from unskew.estimators.sums import (
     Clusters,
     Deltas,
@@ -29,10 +37,9 @@ from unskew.estimators.sums import (
     measure_functions,
 )
 from unskew.kernels.blocks import cut_rows, sum_products
+from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, Matrix, Vector
 
-MAX_LEVERAGE = 0.9
-"""A cell with a higher leverage is treated as if it had this one."""
 ROUNDING = 1e-13
 """A base is 0 after the correction if it is at most this share of the largest weight."""
 
@@ -133,7 +140,9 @@ def add_uncertainty(
     moments = None
     estimation = _find_estimation(spec, cells)
     if not spec.of_ratios and (estimation is None or cells.cluster == "both"):
-        measured, moments = _measure(contributions, linearization, None, cells, estimate)
+        measured, moments = measure_contributions(
+            contributions, linearization, None, cells, estimate
+        )
         if cells.cluster == "both":
             n_clusters = min(_count_clusters(estimate, cells))
             estimate = replace(estimate, covariance=measured, n_clusters=n_clusters)
@@ -145,8 +154,10 @@ def add_uncertainty(
     correction = estimation.correct(linearization.residual, weight, cells.weight_derivative)
     covariance = estimate.covariance
     if not spec.of_ratios:
-        contributions -= correction.score
-        covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
+        correction.correct_rows(contributions, slice(None))
+        covariance, moments = measure_contributions(
+            contributions, linearization, correction, cells, estimate
+        )
     return _add_estimation(estimate, correction, covariance, moments, linearization.normalizer)
 
 
@@ -229,9 +240,10 @@ def _add_from_columns(
     estimation = _find_estimation(spec, cells)
     if estimation is None:
         return replace(estimate, moments=moments)
+    group = cells.find_group(deltas)
     corrected = cells.compute_once(
-        "correction", deltas, spec, lambda: _correct_columns(estimation, spec, deltas, cells)
-    )
+        "correction", group[0], spec, lambda: _correct_columns(estimation, spec, group, cells)
+    ).select(_find_rows(deltas, spec, group))
     covariance, moments = measure(corrected.sums, corrected.moment, has_leverage=False)
     correction = corrected.correction.combine(influence)
     for part in (correction.pooled, correction.addition):
@@ -259,7 +271,8 @@ def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
 def _sum_squares(columns: Matrix) -> Matrix:
     """Sum over cells of x x'."""
     blocks = (columns[:, rows] for rows in cut_rows(columns.shape[1]))
-    squares: Matrix = np.sum([sum_products(block, block) for block in blocks], axis=0)
+    with single_blas_thread():
+        squares: Matrix = np.sum([sum_products(block, block) for block in blocks], axis=0)
     return squares
 
 
@@ -281,9 +294,11 @@ def _add_from_cells(
         h, delta = weight[rows], deltas.value[:, rows]
         contributions: Matrix
         if spec.divides_by_base:
-            block = 1.0 if base is None else base[..., rows]
-            rest = totals[:, None] - np.minimum(h * block, MAX_LEVERAGE * totals[:, None])
-            contributions = (delta - value[:, None] * block) * (h / rest)
+            block = None if base is None else base[..., rows]
+            share = h if block is None else h * block
+            rest = totals[:, None] - np.minimum(share, MAX_LEVERAGE * totals[:, None])
+            contributions = delta - value[:, None] * (1.0 if block is None else block)
+            contributions *= h / rest
         else:
             contributions = delta * (h * scale[0])
         return contributions
@@ -291,14 +306,18 @@ def _add_from_cells(
     estimation = _find_estimation(spec, cells)
     if estimation is None:
         return replace(estimate, moments=_measure_cells(contribute, cells))
+    group = cells.find_group(deltas)
     correction, columns = cells.compute_once(
-        "corrected cells",
-        deltas,
+        "corrected cells" if len(group) == 1 else "corrected cells of several metrics",
+        group[0],
         spec,
-        lambda: _correct_cells(estimation, spec, deltas, cells),
+        lambda: _correct_cells(estimation, spec, group, cells),
         is_large=True,
     )
-    risks, bases = columns[: value.size], columns[value.size :]
+    selected = _find_rows(deltas, spec, group)
+    correction = correction.select(selected)
+    risks = columns[selected[0] : selected[0] + value.size]
+    bases = columns[selected[value.size] :]
     if spec.divides_by_base and np.abs(bases).max() > ROUNDING * weight.max():
         moments = _measure_cells(
             lambda rows: (risks[:, rows] - value[:, None] * bases[:, rows]) * scale, cells
@@ -317,7 +336,8 @@ def _add_from_cells(
 def _measure_cells(contribute: Callable[[slice], Matrix], cells: ObservedCells) -> Moments:
     """Moments of contributions to the risks, given a function of the rows of a block of cells.
 
-    Var(O) = P (1 - P), of which 1 - P remains for an observed cell.
+    Var(O) = P (1 - P), of which 1 - P remains for an observed cell. The third moment of O is
+    P (1 - P) (1 - 2 P).
     """
 
     def cut_blocks() -> Iterator[tuple[Matrix, Vector | None, Vector | None]]:
@@ -327,27 +347,42 @@ def _measure_cells(contribute: Callable[[slice], Matrix], cells: ObservedCells) 
                 continue
             propensity = cells.propensities.values[rows]
             uncertainty = 1.0 - propensity
-            yield contribute(rows), uncertainty, uncertainty * (1.0 - 2.0 * propensity)
+            yield contribute(rows), uncertainty, uncertainty - propensity
 
     return Moments.add_up(cut_blocks())
 
 
+def _count_bases(deltas: Deltas, spec: SumSpec) -> int:
+    base = deltas.base_of(spec)
+    return 1 if base is None else len(np.atleast_2d(base))
+
+
+def _find_rows(deltas: Deltas, spec: SumSpec, group: Sequence[Deltas]) -> list[int]:
+    """The rows of the deltas, and of their bases, among the columns of a group."""
+    ends = list(accumulate(len(each.value) for each in group))
+    position = next(k for k, each in enumerate(group) if each is deltas)
+    first = ends[position] - len(deltas.value)
+    return [*range(first, ends[position]), *range(ends[-1], ends[-1] + _count_bases(deltas, spec))]
+
+
 def _correct_cells(
-    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+    estimation: Estimation, spec: SumSpec, group: Sequence[Deltas], cells: ObservedCells
 ) -> tuple[Correction, Matrix]:
-    """The correction of the columns x, and ``h x - B's`` of each cell."""
-    base, weight, n_models = deltas.base_of(spec), cells.weight_of(spec), len(deltas.value)
-    n_bases = 1 if base is None else len(np.atleast_2d(base))
-    columns = np.empty((n_models + n_bases, weight.size))
-    columns[:n_models] = deltas.value
-    columns[n_models:] = 1.0 if base is None else base
+    """The correction of the columns x, and ``h x - B's`` of each cell.
+
+    The columns are the deltas of one metric or of several, and then the base they have in common.
+    """
+    base, weight = group[0].base_of(spec), cells.weight_of(spec)
+    n_deltas, n_bases = sum(len(each.value) for each in group), _count_bases(group[0], spec)
+    columns = np.empty((n_deltas + n_bases, weight.size))
+    np.concatenate([each.value for each in group], out=columns[:n_deltas])
+    columns[n_deltas:] = 1.0 if base is None else base
     correction = estimation.correct(columns, weight, cells.weight_derivative)
     for rows in cut_rows(weight.size):
         block = columns[:, rows]
         block *= weight[rows]
-        block -= correction.score[:, rows]
-        block /= _leverage_scale(correction, rows)
-    return replace(correction, score=columns[:, :0], leverage=weight[:0]), columns
+        correction.correct_rows(block, rows)
+    return correction.without_cells(), columns
 
 
 def _column_influence(spec: SumSpec, total: Vector, value: Vector, cells: ObservedCells) -> Matrix:
@@ -373,11 +408,19 @@ class CorrectedColumns:
     moment: Matrix | None
     """Columns x columns, over cells; None unless there are two units."""
 
+    def select(self, rows: Sequence[int]) -> CorrectedColumns:
+        """Some of the columns."""
+        return CorrectedColumns(
+            self.correction.select(rows),
+            [by_cluster[:, rows] for by_cluster in self.sums],
+            None if self.moment is None else self.moment[np.ix_(rows, rows)],
+        )
+
 
 def _correct_columns(
-    estimation: Estimation, spec: SumSpec, deltas: Deltas, cells: ObservedCells
+    estimation: Estimation, spec: SumSpec, group: Sequence[Deltas], cells: ObservedCells
 ) -> CorrectedColumns:
-    correction, columns = _correct_cells(estimation, spec, deltas, cells)
+    correction, columns = _correct_cells(estimation, spec, group, cells)
     sums = []
     for unit in cells.units:
         by_cluster = cells.clusters_of(unit).add_up(columns)
@@ -388,13 +431,6 @@ def _correct_columns(
         sums,
         _sum_squares(columns) if len(sums) > 1 else None,
     )
-
-
-def _leverage_scale(correction: Correction, rows: slice = slice(None)) -> Vector:
-    """Residuals are divided by this to make up for cells that pull their own propensity."""
-    rest: Vector = 1.0 - np.minimum(correction.leverage[rows], MAX_LEVERAGE)
-    root: Vector = np.sqrt(rest)
-    return root * np.sqrt(root) if correction.leverage_power == 1.5 else root
 
 
 Measured: TypeAlias = tuple[Matrix, Moments]
@@ -439,7 +475,7 @@ def _combine_units(parts: list[Measured], by_cell: Matrix | None) -> Measured:
     return covariance, by_user.combine(by_item, covariance)
 
 
-def _measure(
+def measure_contributions(
     contributions: Matrix,
     linearization: Linearization,
     correction: Correction | None,
@@ -448,8 +484,6 @@ def _measure(
 ) -> tuple[Matrix, Moments]:
     """Covariance and moments of the risks, given K x observed cells of ``h e - B's``."""
     scale = 1.0 / linearization.normalizer
-    if correction is not None:
-        contributions /= _leverage_scale(correction)
     if cells.cluster is None:
         if correction is None and linearization.leverage is not None:
             contributions /= 1.0 - np.minimum(linearization.leverage, MAX_LEVERAGE)
@@ -528,6 +562,28 @@ def half_sample_covariance(
         differences.append(first - second)
     spread = np.stack(differences)
     return spread.T @ spread / (4 * len(spread))
+
+
+def find_uncertain_share(
+    spec: SumSpec, deltas: Deltas, cells: ObservedCells, estimate: Estimate
+) -> float:
+    """The share of the variance by half-samples that is there if cells are independent.
+
+    Half-samples measure sum z^2 with z = h e, as if the log were drawn from a log without end. Of a
+    fixed number of cells the variance is sum (1 - P) z^2. It is the largest share among all risks
+    and their differences, so that one number keeps the covariance a covariance.
+    """
+    if spec.of_ratios or cells.cluster is not None or cells.propensities is None:
+        return 1.0
+    weight = cells.weight_of(spec)
+    residual = linearize(spec, deltas, cells, estimate, weight).residual
+    uncertainty = 1.0 - cells.propensities.values
+    rest, total = (
+        covariance_of_contrasts(np.einsum("in,jn->ij", residual * factor, residual))
+        for factor in (np.square(weight) * uncertainty, np.square(weight))
+    )
+    is_used = total > ROUNDING * total.max()
+    return float((rest[is_used] / total[is_used]).max()) if is_used.any() else 1.0
 
 
 def _take_half(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from unskew.evaluation.monitor_state import Batch, MonitorState, take_look
 from unskew.evaluation.watch import Watch
 from unskew.io.writing import as_path, write_file
 from unskew.metrics.metric import MetricInput
-from unskew.settings import Flag, Instance
+from unskew.settings import Flag, Instance, require_list
 from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
@@ -97,7 +97,7 @@ class Monitor:
         max_delta: float | None = None,
     ) -> None:
         for name, names in (("models", models), ("metrics", metrics)):
-            Instance(Iterable, remedy="Pass a list of names.")(name, names)
+            require_list(name, names, of="names", allow_none=False)
         Flag()("has_unobserved", has_unobserved)
         size = None if universe is None else parse_universe(universe)
         self._start(
@@ -209,10 +209,11 @@ class Monitor:
         users: npt.ArrayLike | None,
     ) -> Batch:
         plan = self.plan
+        Instance(Mapping, remedy="Pass predictions by model.")("predictions", predictions)
         _require_known(propensities)
         values = float_array(rating, "rating", BadRatingError)
         is_observed = np.isfinite(values)
-        if not plan.has_unobserved and not is_observed.all():
+        if np.isinf(values).any() or not (plan.has_unobserved or is_observed.all()):
             row = int((~is_observed).argmax())
             raise BadRatingError(
                 f"{int((~is_observed).sum()):,} ratings are missing or infinite; the first is in "
@@ -262,6 +263,7 @@ class Monitor:
 
     def _read_users(self, users: npt.ArrayLike | None, n_rows: int) -> list[str]:
         if self.plan.unit == "row":
+            _ = users if users is None else as_ids(users, "users")
             return []
         if users is None:
             raise UsageError(
@@ -269,7 +271,7 @@ class Monitor:
                 parameter="users",
                 remedy="Pass `users=...`, one for each row.",
             )
-        ids = [str(each) for each in as_ids(users).tolist()]
+        ids = [str(each) for each in as_ids(users, "users").tolist()]
         if len(ids) != n_rows:
             raise UsageError(
                 f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.",

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unskew.errors import UnknownNameError, UnskewError, UsageError
+from unskew.errors import UnskewError, UsageError
 from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.metrics.metric import Metric, MetricInput
-from unskew.settings import Number, WholeNumber
+from unskew.settings import Instance, Number, WholeNumber, require_name
 
 UNITS = ("row", "user")
 
@@ -38,8 +38,9 @@ class MonitorPlan:
         WholeNumber(least=1)("planned_size", self.planned_size)
         WholeNumber(least=1, allow_none=True)("look_every", self.look_every)
         require_level(self.level)
-        if self.unit not in UNITS:
-            raise UnknownNameError("unit", self.unit, UNITS)
+        require_name("unit", self.unit, UNITS)
+        for name in self.models:
+            Instance(str)("models", name)
         Number(least=1, allow_none=True)("max_weight", self.max_weight)
         Number(above=0, allow_none=True)("max_delta", self.max_delta)
         if not self.models or len(set(self.models)) < len(self.models):

@@ -22,7 +22,7 @@ from unskew.data.estimation import (
 )
 from unskew.data.result import Result
 from unskew.data.universe import Universe
-from unskew.errors import PropensityWarning, UnknownNameError, UnskewWarning, UsageError
+from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_summary import WeightSummary
@@ -31,6 +31,7 @@ from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.evaluation.weighting import ClusterChoice
+from unskew.settings import Flag, require_name
 from unskew.tables import UNDECIDED, count_noun, format_p_value, join_words
 
 COLUMNS = (
@@ -47,6 +48,8 @@ FOOTER_WIDTH = 100
 EVEN_WEIGHTS, ALIKE = 0.98, 0.05
 """Weights correct almost nothing if the effective sample size is at least this share of the log, or
 if a random sample differs from the log by a p-value of more than the second number."""
+UNEXPLAINED = 2.0
+"""From this ratio of variances on, the propensities leave out much of how items are selected."""
 SMALL_BIAS = 0.01
 """A bias below this share of the standard error is not mentioned."""
 
@@ -259,6 +262,7 @@ class Evaluation(Result):
             weights = asdict(self.weight_summary) | {
                 "n_touched": self.n_transformed,
                 "fits_universe": self.weight_summary.fits_universe,
+                "mass_z": self.weight_summary.mass_z,
             }
             texts = self.weight_summary.warning_texts()
         record = {
@@ -271,6 +275,7 @@ class Evaluation(Result):
             "condition": "" if self.weight_summary is None else describe_condition(self.estimation),
             "sees_ratings": self.estimation is None or self.estimation.sees_ratings,
             "no_correction": self._explain_no_correction(),
+            "unexplained": self._describe_unexplained(),
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
@@ -281,6 +286,7 @@ class Evaluation(Result):
             "differences": [each.to_record() for each in self.differences()],
             "slots": [asdict(count) for count in self.reliability.count_slots()],
             "unusable": [list(name) for name in self.reliability.find_unusable()],
+            "few_cells": [list(name) for name in self.reliability.find_few_cells()],
             "warnings": [
                 *texts,
                 *map(str, self.problems()),
@@ -331,18 +337,31 @@ class Evaluation(Result):
         yield from self._check_capped()
 
     def _check_popularity(self) -> Iterator[UnskewWarning]:
-        """Item totals that vary too much for propensities that depend on the rating alone."""
+        """Item totals that vary more than propensities explain that should include the rating."""
         dispersion = None if self.clusters is None else self.clusters.dispersion
         estimation = self.estimation
-        if dispersion is None or not isinstance(estimation, Strata) or self.n_observed < LONG_LOG:
+        if dispersion is None or self.n_observed < LONG_LOG:
             return
-        if estimation.kind == "rating":
+        if isinstance(estimation, Strata) and estimation.kind == "rating":
             yield PropensityWarning(
                 f"{dispersion.describe()}. Propensities of {estimation.model} depend on the rating "
                 f"alone, and leave out that some {dispersion.unit}s are logged more often than "
                 "others. This speaks against the assumption that selection depends on the rating "
                 "alone. It does not say how much this changes the estimates."
             )
+        elif dispersion.ratio >= UNEXPLAINED and (estimation is None or estimation.sees_ratings):
+            yield PropensityWarning(
+                f"{dispersion.describe()}: they leave out something that decides which "
+                f"{dispersion.unit}s are logged. Intervals include this, but if it has to do with "
+                "the ratings, the estimates are biased."
+            )
+
+    def _describe_unexplained(self) -> str | None:
+        """What the propensities leave out, if it is much; None if it is not."""
+        dispersion = None if self.clusters is None else self.clusters.dispersion
+        if dispersion is None or self.n_observed < LONG_LOG or dispersion.ratio < UNEXPLAINED:
+            return None
+        return dispersion.describe()
 
     def _check_capped(self) -> Iterator[UnskewWarning]:
         """Propensities that a small random sample put above 1."""
@@ -390,6 +409,7 @@ class Evaluation(Result):
 
         ``with_effect`` adds how much estimating the propensities changes the standard errors.
         """
+        Flag()("with_effect", with_effect)
         clusters = self.clusters
         texts = [
             "" if clusters is None or clusters.is_expected else clusters.sentence,
@@ -400,7 +420,7 @@ class Evaluation(Result):
         return [text for text in texts if text]
 
     def problems_without_warning(self) -> Iterator[UnskewWarning]:
-        """Problems that the text of the result has, and :meth:`warn` has not."""
+        """Problems that the printed result states and :meth:`warn` does not."""
         if self.n_observed < LONG_LOG:
             yield from self.reliability.problems()
         else:
@@ -422,7 +442,7 @@ class Evaluation(Result):
         """The robustness of the order in words, and the models whose order is fragile."""
         robustness = self._find_robustness()
         if robustness is None:
-            return {"robustness": None, "fragile_pair": None}
+            return {"robustness": None, "fragile_pair": None, "flips_at": None}
         sees_ratings = None if self.estimation is None else self.estimation.sees_ratings
         if self._explain_no_correction() is not None:
             sees_ratings = False
@@ -430,6 +450,7 @@ class Evaluation(Result):
         return {
             "robustness": text,
             "fragile_pair": list(robustness.pair) if robustness.is_fragile else None,
+            "flips_at": robustness.flips_at if robustness.is_fragile else None,
         }
 
     def _explain_no_correction(self) -> str | None:
@@ -466,11 +487,14 @@ class Evaluation(Result):
 
     def describe_propensities(self, *, with_effect: bool = True) -> str:
         """Where the propensities come from, and what that means for the intervals."""
+        Flag()("with_effect", with_effect)
         if self.weight_summary is None or self.estimation is None:
             return ""
         text = (
             f"propensities were estimated by {self.estimation.model} from {self.estimation.source}"
         )
+        if isinstance(self.estimation, TakenAsKnown) and not self.estimation.has_interval:
+            return f"{text}; weighted estimates have no interval, because {self.estimation.reason}"
         if isinstance(self.estimation, TakenAsKnown):
             return (
                 f"{text}; intervals leave out the error of this, because {self.estimation.reason}"
@@ -546,19 +570,14 @@ class Evaluation(Result):
             yield f"{join_words(list(labels))} {verb} out {count} without data"
 
     def _find_estimate(self, metric: str, estimator: str) -> Estimate:
-        if metric not in self.metrics:
-            raise UnknownNameError(
-                "metric of this evaluation", metric, self.metrics, parameter="metric"
-            )
-        if estimator not in self.estimators:
-            raise UnknownNameError(
-                "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
-            )
+        require_name("metric of this evaluation", metric, self.metrics, parameter="metric")
+        require_name(
+            "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
+        )
         return self.estimates[metric, estimator]
 
     def _find_model(self, name: str) -> int:
-        if name not in self.models:
-            raise UnknownNameError("model of this evaluation", name, self.models, parameter="model")
+        require_name("model of this evaluation", name, self.models, parameter="model")
         return self.models.index(name)
 
 

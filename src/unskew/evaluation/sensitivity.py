@@ -15,7 +15,7 @@ from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.odds import Constraint
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift, VariedEstimate
-from unskew.settings import is_finite_number
+from unskew.settings import Instance, is_finite_number, require_name
 from unskew.tables import count_noun
 
 CLIP_QUANTILES = (0.9, 0.95, 0.99, 1.0)
@@ -108,7 +108,8 @@ def sensitivity(
         limits = _check_amounts("max_weight", max_weight)
     odds_errors = _check_amounts("odds_error", odds_error)
     _check_constraint(constraint)
-    benchmarks = dict(benchmark or {})
+    Instance(Mapping, remedy="Pass odds errors by name.", allow_none=True)("benchmark", benchmark)
+    benchmarks = {} if benchmark is None else dict(benchmark)
     _check_amounts("benchmark", list(benchmarks.values()))
     if not limits and not odds_errors:
         raise UsageError("there is nothing to vary: `max_weight` and `odds_error` are empty.")
@@ -149,7 +150,7 @@ def _require_inputs(evaluation: object) -> EvaluationInputs:
 
 
 def _check_amounts(parameter: str, amounts: Sequence[float]) -> list[float]:
-    is_list = isinstance(amounts, (Sequence, np.ndarray)) and not isinstance(amounts, str)
+    is_list = isinstance(amounts, (Sequence, np.ndarray)) and np.ndim(amounts) == 1
     values: list[Any] = list(amounts) if is_list else [amounts]
     for value in values:
         if not (is_finite_number(value) and value >= 1):
@@ -197,7 +198,9 @@ def _describe_limits(
         if estimation is not None and not isinstance(estimation, TakenAsKnown):
             yield f"limits include the error of propensities by {estimation.model}"
     for name, estimator in inputs.estimators.items():
-        if not estimator.is_weighted:
+        if estimator.has_own_models:
+            yield f"{name} has propensity models of its own, whose weights are not changed here"
+        elif not estimator.is_weighted:
             yield f"{name} uses no weights and does not change"
         elif not estimator.has_worst_case:
             yield f"the worst case of {name} under an odds error is unknown: clipping only"
@@ -387,10 +390,11 @@ class Sensitivity(Result):
         """Draw the estimates under clipped weights, and their ranges under odds errors.
 
         Shows one metric by one estimator, by default the first of each. Returns a new matplotlib
-        figure, or None if ``ax`` is given: two axes, or one if only weights or only odds were
-        changed.
+        figure, or None if ``ax`` is given. ``ax`` holds two axes, or one if only weights or only
+        odds were changed.
         """
-        metric, estimator = metric or next(iter(self.metrics)), estimator or self.estimators[0]
+        metric = next(iter(self.metrics)) if metric is None else metric
+        estimator = self.estimators[0] if estimator is None else estimator
         self._require("metric", metric, self.metrics)
         self._require("estimator", estimator, self.estimators)
         return self._draw(ax, metric=metric, estimator=estimator)
@@ -404,8 +408,7 @@ class Sensitivity(Result):
         return [intervals, *self.notes, *_describe_benchmark(self.benchmark)]
 
     def _require(self, kind: str, name: str, valid: Sequence[str] | Mapping[str, bool]) -> None:
-        if name not in valid:
-            raise UnknownNameError(f"{kind} of this sensitivity", name, valid, parameter=kind)
+        require_name(f"{kind} of this sensitivity", name, valid, parameter=kind)
 
 
 def _describe_benchmark(benchmark: Mapping[str, float]) -> Iterator[str]:

@@ -198,9 +198,11 @@ def improve_rows(
 
     def improve(rows: tuple[int, int]) -> int:
         take_steps(rows, *data, mean_squares, *ridges, *options, solved, minima)
-        return solve_rows(
+        unsolved = solve_rows(
             rows, *data, no_gram, *ridges, lanes, (max_cells + 1, MAX_CELLS), solved, minima
         )
+        cells.release(rows)
+        return unsolved
 
     objective.require_solutions(cells, objective.workers.map(improve, cells.tasks))
     objective.solve_long_rows(cells, opposite, global_offset, no_gram, solved, minima)

@@ -8,7 +8,11 @@ import numpy.typing as npt
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
+from unskew.memory import require_memory
 from unskew.types import RandomState
+
+FACTOR_COPIES = 2
+"""A sweep has the old and the new factors of a side."""
 
 
 def small_random(
@@ -29,6 +33,12 @@ def small_random(
     they are the same either way.
     """
     rng, (n_users, n_items) = np.random.default_rng(random_state), shape
+    require_memory(
+        FACTOR_COPIES * sum(shape) * n_factors * np.dtype(dtype).itemsize,
+        f"a fit of {n_users:,} users and {n_items:,} items with {n_factors:,} factors",
+        parameter="n_factors",
+        remedy="Use fewer factors, or dtype='float32'.",
+    )
     scale = 0.1 / np.sqrt(max(n_factors, 1))
     starts_at_mean = bool(mean and not has_offsets and n_factors)
     item = rng.normal(0.0, scale, (n_items, n_factors)).astype(dtype, copy=False)

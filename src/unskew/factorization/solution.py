@@ -22,7 +22,7 @@ from unskew.io.writing import as_path
 from unskew.progress import progress_line
 from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.tables import count_noun
-from unskew.threads import Workers, single_blas_thread
+from unskew.threads import Workers, single_blas_thread, stop_if_interrupted
 from unskew.types import RandomState
 
 S = TypeVar("S")
@@ -109,6 +109,7 @@ def minimize(
         state, history = load_state(checkpoint, state)
     stop_reason = _find_stop_reason(solver, state, history, tol)
     while stop_reason is None and (len(history) - 1) * solver.steps_per_advance < max_iter:
+        stop_if_interrupted()
         state = solver.advance(state)
         history = (*history, float(solver.value(state)))
         stop_reason = _find_stop_reason(solver, state, history, tol)
@@ -205,9 +206,9 @@ class IterativeModel(Configurable):
         start: Any = None,
     ) -> Checkpoint | None:
         """The checkpoint of a fit that settings, ``arrays``, ``shape`` and ``start`` identify."""
+        whole_number("checkpoint_every", every, least=1)
         if path is None:
             return None
-        whole_number("checkpoint_every", every, least=1)
         settings = {
             name: _describe_setting(value)
             for name, value in self.get_params(deep=False).items()

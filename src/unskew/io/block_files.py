@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from unskew.errors import UsageError
+from unskew.io.writing import as_path, open_new
 from unskew.registry import require_package
 
 
@@ -18,7 +19,7 @@ def write_blocks(blocks: Iterable[Mapping[str, Any]], path: str | Path) -> int:
 
     All blocks have the same columns. An old file stays as it was until the new one is complete.
     """
-    target = Path(path)
+    target = as_path(path)
     if target.suffix not in (".parquet", ".csv"):
         raise UsageError(
             f"{target.name} must end in .parquet or .csv.",
@@ -26,19 +27,12 @@ def write_blocks(blocks: Iterable[Mapping[str, Any]], path: str | Path) -> int:
             value=str(path),
             remedy="Choose one of these formats: they can be written block by block.",
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     write = _write_parquet if target.suffix == ".parquet" else _write_csv
-    try:
-        n_rows = write(blocks, temporary)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return n_rows
+    with open_new(target) as file:
+        return write(blocks, file)
 
 
-def _write_parquet(blocks: Iterable[Mapping[str, Any]], path: Path) -> int:
+def _write_parquet(blocks: Iterable[Mapping[str, Any]], file: BinaryIO) -> int:
     require_package("pyarrow", extra="io", purpose="writing Parquet files")
     import pyarrow as pa
     from pyarrow import parquet
@@ -47,7 +41,7 @@ def _write_parquet(blocks: Iterable[Mapping[str, Any]], path: Path) -> int:
     try:
         for block in blocks:
             table = pa.table({name: pa.array(values) for name, values in block.items()})
-            writer = writer or parquet.ParquetWriter(path, table.schema)
+            writer = writer or parquet.ParquetWriter(file, table.schema)
             writer.write_table(table)
             n_rows += table.num_rows
     finally:
@@ -56,12 +50,13 @@ def _write_parquet(blocks: Iterable[Mapping[str, Any]], path: Path) -> int:
     return n_rows
 
 
-def _write_csv(blocks: Iterable[Mapping[str, Any]], path: Path) -> int:
+def _write_csv(blocks: Iterable[Mapping[str, Any]], file: BinaryIO) -> int:
     import csv
 
     n_rows, has_header = 0, False
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(text)
+    try:
         for block in blocks:
             if not has_header:
                 writer.writerow(block)
@@ -69,4 +64,6 @@ def _write_csv(blocks: Iterable[Mapping[str, Any]], path: Path) -> int:
             columns = [np.asarray(values).tolist() for values in block.values()]
             writer.writerows(zip(*columns, strict=True))
             n_rows += len(columns[0])
+    finally:
+        text.detach()
     return n_rows

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from unskew.errors import FileWriteError, UsageError
+from unskew.errors import FileWriteError, UnskewError, UsageError
 from unskew.settings import describe
 
 DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(?:dev|proc/self)/fd/([0-9]+)")
@@ -33,27 +34,37 @@ def as_path(path: object, parameter: str = "path") -> Path:
 
 
 def write_file(path: Path | str, content: bytes) -> None:
-    """Write ``content`` to ``path``; if that fails, the old file stays as it was.
+    """Write ``content`` to ``path``, as :func:`open_new` does."""
+    with open_new(path) as file:
+        file.write(content)
 
-    A link is followed, and a file that is replaced keeps its permissions. What is not a regular
-    file, such as ``/dev/null`` or a named pipe, is written to and never replaced.
+
+@contextmanager
+def open_new(path: Path | str) -> Iterator[BinaryIO]:
+    """A file to write to; only at the end it becomes ``path``, in one step.
+
+    If anything fails before, the old file stays as it was. A link is followed, and a file that is
+    replaced keeps its permissions. What is not a regular file, such as ``/dev/null`` or a named
+    pipe, is written to and never replaced.
     """
     with _name_failures(path):
         target = Path(path)
         descriptor = _find_descriptor(target)
         if descriptor is not None:
-            _write_stream(os.dup(descriptor), content)
+            opened = _open_stream(os.dup(descriptor))
         elif target.exists() and not target.is_file():
-            _write_stream(os.open(target, os.O_WRONLY), content)
+            opened = _open_stream(os.open(target, os.O_WRONLY))
         else:
-            _replace(target.resolve(), content)
+            opened = _replace(target.resolve())
+        with opened as file:
+            yield file
 
 
 @contextmanager
 def _name_failures(path: Path | str) -> Iterator[None]:
     try:
         yield
-    except (BrokenPipeError, MemoryError):
+    except (BrokenPipeError, MemoryError, UnskewError):
         raise
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -72,23 +83,25 @@ def _find_descriptor(path: Path) -> int | None:
     return STANDARD_DESCRIPTORS[match[1]] if match[1] else int(match[2])
 
 
-def _write_stream(descriptor: int, content: bytes) -> None:
-    """Write to an open file and close it, after what was printed before."""
+@contextmanager
+def _open_stream(descriptor: int) -> Iterator[BinaryIO]:
+    """An open file, to write to after what was printed before; it is closed at the end."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):  # there is none, or it is closed
             stream.flush()
     with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+        yield file
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a new file beside the old one, and rename it over the old one."""
+@contextmanager
+def _replace(path: Path) -> Iterator[BinaryIO]:
+    """A new file beside the old one, which is renamed over the old one at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".unskew-{secrets.token_hex(8)}")
     try:
         descriptor, is_named = _open_temporary(temporary)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             if path.exists() and hasattr(os, "fchmod"):
                 os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))

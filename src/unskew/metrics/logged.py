@@ -12,10 +12,11 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import UsageError
 from unskew.metrics import METRICS
 from unskew.metrics.metric import Bounds, Delta, MetricInput
-from unskew.metrics.ranking import SHARE, discount, relevance
+from unskew.metrics.ranking import SHARE, THRESHOLD, TOP, discount, relevance
+from unskew.settings import OneOf, check_fields, setting
 from unskew.types import IntVector, Vector
 
 EmptyUsers: TypeAlias = Literal["drop", "one", "zero"]
@@ -36,13 +37,16 @@ class LoggedNormalizedGain:
     A user without a relevant item is dropped, or counts as 1 or 0 (``empty_users``).
     """
 
-    top: int
-    relevance_threshold: float | None = None
-    empty_users: EmptyUsers = "drop"
+    top: int = setting(check=TOP)
+    relevance_threshold: float | None = setting(None, THRESHOLD)
+    empty_users: EmptyUsers = setting("drop", OneOf(tuple(EMPTY_USER_VALUES)))
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = False
     compares_logged_cells: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -50,8 +54,6 @@ class LoggedNormalizedGain:
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Per user sum Y d(position) / sum Y d(ideal position), d the discount up to k."""
-        if self.empty_users not in EMPTY_USER_VALUES:
-            raise UnknownNameError("empty_users", self.empty_users, EMPTY_USER_VALUES)
         user, score = cells.require_users(), cells.require_predictions()
         is_relevant = relevance(cells, self.relevance_threshold)
         gain = is_relevant * mean_over_ties(user, score, self._cut_discount)
@@ -89,13 +91,16 @@ class LoggedUserAuc:
     users who have both.
     """
 
-    relevance_threshold: float | None = None
+    relevance_threshold: float | None = setting(None, THRESHOLD)
     name: ClassVar[str] = "logged_user_auc"
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = False
     top: ClassVar[int | None] = None
     compares_logged_cells: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """The rank-sum formula of the AUC, divided among the relevant cells of the user.
@@ -129,13 +134,16 @@ class LoggedUserAuc:
 class LoggedAuc:
     """The probability that a relevant cell scores above another cell; ties count half."""
 
-    relevance_threshold: float | None = None
+    relevance_threshold: float | None = setting(None, THRESHOLD)
     name: ClassVar[str] = "logged_auc"
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = False
     top: ClassVar[int | None] = None
     compares_logged_cells: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Numbers whose mean is the AUC and whose spread gives its standard error.

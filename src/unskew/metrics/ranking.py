@@ -13,8 +13,13 @@ import numpy as np
 
 from unskew.metrics import METRICS
 from unskew.metrics.metric import Bounds, CellPositions, Delta, MetricInput
+from unskew.settings import Number, WholeNumber, check_fields, setting
 from unskew.types import Vector
 
+TOP = WholeNumber(least=1)
+TOP_OR_NONE = WholeNumber(least=1, allow_none=True)
+THRESHOLD = Number(allow_none=True)
+"""Checks of the settings that ranking metrics share."""
 SHARE: Bounds = (0.0, 1.0)
 """The range of a share."""
 
@@ -58,10 +63,13 @@ def nonzero_relevance(cells: MetricInput, threshold: float | None) -> Vector:
 class DiscountedGain:
     """DCG and DCG@k: the mean over users of sum_i Y_ui / log2(position + 1)."""
 
-    top: int | None = None
+    top: int | None = setting(None, TOP_OR_NONE)
     higher_is_better: ClassVar[bool] = True
     ranks: ClassVar[bool] = True
     rating_degree: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -86,10 +94,13 @@ class DiscountedGain:
 class CumulativeGain:
     """CG@k: the mean rating of the k items recommended to each user."""
 
-    top: int
+    top: int = setting(check=TOP)
     higher_is_better: ClassVar[bool] = True
     ranks: ClassVar[bool] = True
     rating_degree: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -114,11 +125,14 @@ class CumulativeGain:
 class Precision:
     """PREC@k: the share of relevant items among the k recommended."""
 
-    top: int
-    relevance_threshold: float | None = None
+    top: int = setting(check=TOP)
+    relevance_threshold: float | None = setting(None, THRESHOLD)
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -147,12 +161,15 @@ class Recall:
     The mean is over users with a relevant item.
     """
 
-    top: int
-    relevance_threshold: float | None = None
+    top: int = setting(check=TOP)
+    relevance_threshold: float | None = setting(None, THRESHOLD)
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     is_plug_in: ClassVar[bool] = True
     ranks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -180,12 +197,15 @@ class StratifiedRecall:
     all relevant cells count alike; with beta = 1 all items do.
     """
 
-    top: int
-    relevance_threshold: float | None = None
-    beta: float = 0.5
+    top: int = setting(check=TOP)
+    relevance_threshold: float | None = setting(None, THRESHOLD)
+    beta: float = setting(0.5, Number())
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -212,12 +232,15 @@ class AreaAboveTop:
     It is the mean of recall@k over k < I. Users count by their number of relevant items.
     """
 
-    relevance_threshold: float | None = None
+    relevance_threshold: float | None = setting(None, THRESHOLD)
     name: ClassVar[str] = "atop"
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
     top: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """1 - (position - 1) / (I - 1), over relevant cells."""

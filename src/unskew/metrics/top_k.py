@@ -12,12 +12,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import UsageError
 from unskew.metrics import METRICS
 from unskew.metrics.logged import EMPTY_USER_VALUES, EmptyUsers
 from unskew.metrics.metric import Bounds, Delta, MetricInput
-from unskew.metrics.ranking import SHARE, discount, nonzero_relevance
+from unskew.metrics.ranking import SHARE, THRESHOLD, TOP_OR_NONE, discount, nonzero_relevance
 from unskew.metrics.user_functions import RankingFunction
+from unskew.settings import OneOf, check_fields, setting
 from unskew.types import Vector
 
 MAX_RELATIVE_ERROR = 0.25
@@ -48,15 +49,18 @@ class _RankingMetric:
     A user without an observed relevant item is dropped, or counts as 1 or 0 (``empty_users``).
     """
 
-    top: int | None = None
-    relevance_threshold: float | None = None
-    empty_users: EmptyUsers = "drop"
+    top: int | None = setting(None, TOP_OR_NONE)
+    relevance_threshold: float | None = setting(None, THRESHOLD)
+    empty_users: EmptyUsers = setting("drop", OneOf(tuple(EMPTY_USER_VALUES)))
     stem: ClassVar[str]
     kernel: ClassVar[str]
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
     is_plug_in: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -65,8 +69,6 @@ class _RankingMetric:
     def __call__(self, cells: MetricInput, /) -> Delta:
         from unskew.kernels import user_metrics
 
-        if self.empty_users not in EMPTY_USER_VALUES:
-            raise UnknownNameError("empty_users", self.empty_users, EMPTY_USER_VALUES)
         gain = self._gains(cells)
         function = RankingFunction.of(
             getattr(user_metrics, self.kernel),
@@ -126,7 +128,7 @@ class _FirstRelevant(_RankingMetric):
     A user without an observed relevant item counts as 0: only then are the products unbiased.
     """
 
-    empty_users: EmptyUsers = "zero"
+    empty_users: EmptyUsers = setting("zero", OneOf(tuple(EMPTY_USER_VALUES)))
     is_plug_in: ClassVar[bool] = False
     max_relative_error: ClassVar[float] = MAX_RELATIVE_ERROR
 
@@ -195,12 +197,15 @@ class PooledAuc(_RankingMetric):
 class _PerPositive:
     """Sum Y worth(position) / sum Y over the cells of all users."""
 
-    top: int | None = None
-    relevance_threshold: float | None = None
+    top: int | None = setting(None, TOP_OR_NONE)
+    relevance_threshold: float | None = setting(None, THRESHOLD)
     stem: ClassVar[str]
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def name(self) -> str:
@@ -224,7 +229,7 @@ class _PerPositive:
 )
 @dataclass(frozen=True, slots=True)
 class RecallPerPositive(_PerPositive):
-    """Recall@k of all users together: each relevant cell counts alike."""
+    """Recall@k of all users together: all relevant cells have equal weight."""
 
     stem: ClassVar[str] = "recall_per_positive"
 

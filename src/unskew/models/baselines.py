@@ -63,6 +63,31 @@ class GlobalMean(FactorRecommender):
 
 
 @RECOMMENDERS.declare(
+    "item-average",
+    label="Item mean",
+    summary="The (weighted) mean rating of the item, for every user.",
+)
+@dataclass(eq=False, repr=False)
+class ItemAverage(FactorRecommender):
+    """F_ui = sum(Y / P) / sum(1 / P) over the ratings of item i, without any shrinkage.
+
+    An item without ratings gets the mean of all ratings, and so does an unknown item.
+    :data:`OffsetsOnly`, which shrinks the means of items with few ratings, is usually better.
+    """
+
+    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
+        """Without propensities the predictions are plain means."""
+        require_log(log)
+        weight = _weights(log, propensities)
+        mean = float(np.average(log.rating, weights=weight))
+        total = np.bincount(log.item, weights=weight, minlength=log.n_items)
+        gap = np.bincount(log.item, weights=weight * (log.rating - mean), minlength=log.n_items)
+        offset = np.divide(gap, total, out=np.zeros(log.n_items), where=total > 0)
+        self._record_factors(log, _without_factors(log, mean, offset), mean)
+        return self
+
+
+@RECOMMENDERS.declare(
     "popularity",
     label="Popularity",
     summary="The (weighted) number of ratings of an item; ranks items only.",
@@ -91,7 +116,7 @@ class Popularity(FactorRecommender):
         if not fitted_state(self):
             return self.fit(log, propensities)
         added = Popularity().fit(log, propensities)
-        counts = _add_log(self, log, added.factors_.item_offset)
+        counts = _add_log(self, log, added.factors_.item_offset.astype(np.float64))
         self.factors_ = _constant_for_users(len(self.users_), 0.0, counts)
         return self
 

@@ -98,7 +98,10 @@ class DistributionRecommender(Recommender):
         Scores are means, because medians have too many ties to rank items by.
         """
         require_fitted(self)
-        user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
+        user, item = (
+            find_codes(as_ids(users, "users"), self.users_),
+            find_codes(as_ids(items, "items"), self.items_),
+        )
         return _MeanScorer(self._distribution, self.levels_, user, item, self.n_threads)
 
     def _arrays_with_expected_shapes(self) -> ArrayShapes:

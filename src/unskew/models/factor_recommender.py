@@ -54,7 +54,10 @@ class FactorRecommender(Recommender):
         them by, an unknown user has the mean of all users' factors instead.
         """
         require_fitted(self)
-        user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
+        user, item = (
+            find_codes(as_ids(users, "users"), self.users_),
+            find_codes(as_ids(items, "items"), self.items_),
+        )
         fitted, factors = self.factors_, self.factors_.take(user, item)
         if fitted.user_factors.size and not fitted.item_offset.any():
             factors.user_factors[user < 0] = fitted.user_factors.mean(axis=0)

@@ -47,8 +47,8 @@ from unskew.models import RECOMMENDERS
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.fold_in import add_rows, find_known, solve_new_rows
-from unskew.registry import find_engine
-from unskew.settings import OneOf, require_fitted, setting
+from unskew.registry import engine_for, find_engine
+from unskew.settings import Flag, OneOf, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -135,6 +135,16 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
     objective_, history_, n_iter_ : the objective at the end, after each step, and the number of
         steps. With solver ``"als"`` the start has no objective: ``history_[0]`` is inf.
     converged_, stop_reason_ : whether the fit converged, and why it stopped.
+
+    Examples
+    --------
+    >>> from unskew.simulation.simulator import simulate
+    >>> world = simulate(60, 80, density=0.1, alpha=0.5, random_state=0)
+    >>> model = MatrixFactorization(n_factors=2).fit(world.log, world.propensities)
+    >>> model.converged_, model.predict([0, 1], [3, 3]).shape
+    (True, (2,))
+    >>> model.recommend([0, 1], k=3).items.shape
+    (2, 3)
     """
 
     _: KW_ONLY
@@ -163,22 +173,25 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         Parameters
         ----------
         log
-            The ratings. With ``engine="spark"`` a Spark data frame, or the path of Parquet files.
+            The ratings. With ``engine="spark"`` a Spark data frame, or the path of Parquet files;
+            with ``engine="disk"`` such a path.
         propensities
-            One for each rating; with ``engine="spark"`` the name of a column.
+            One for each rating; with these two engines the name of a column.
         initial_factors
             Start at the ``factors_`` of another fit on the same users and items.
         checkpoint, checkpoint_every
             Write the state of the fit to this file every so many steps. A fit that finds its own
             file continues from it, to the same result bit for bit.
         engine
-            ``"local"`` (also ``"auto"``), ``"gpu"`` (squared loss; needs the extra 'gpu'),
-            ``"spark"`` (squared loss; needs the extra 'spark'), or an engine with settings such as
-            :class:`unskew.engines.GpuEngine`. On Spark the user factors are also in
+            ``"local"``, ``"gpu"`` (squared loss; needs the extra 'gpu'), ``"spark"`` (squared
+            loss; needs the extra 'spark'), ``"disk"`` (squared loss, a log that may be larger
+            than memory; needs the extra 'duckdb'), or an engine with settings such as
+            :class:`unskew.engines.GpuEngine`. ``"auto"`` is ``"spark"`` for a Spark data frame,
+            ``"disk"`` for a path, and ``"local"`` otherwise. On Spark the user factors are also in
             ``user_factors_frame``, a Spark data frame that is not saved with the model.
         """
         self._check_settings()
-        other_engine = find_engine(engine)
+        other_engine = find_engine(engine_for(log) if engine == "auto" else engine)
         if isinstance(other_engine, FrameEngine):
             checkpoint_arguments = checkpoint, checkpoint_every
             return self._fit_frame(
@@ -186,7 +199,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             )
         if other_engine is not None and not isinstance(other_engine, Engine):
             raise UsageError(
-                "`engine` must be 'auto', 'local', 'gpu', 'spark' or an engine such as "
+                "`engine` must be 'auto', 'local', 'gpu', 'spark', 'disk' or an engine such as "
                 f"GpuEngine(); got {engine!r}.",
                 parameter="engine",
                 value=engine,
@@ -269,6 +282,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         require_fitted(self)
         self._require_foldable(propensities)
         OneOf(("user", "item"))("side", side)
+        Flag()("keep_known", keep_known)
         require_log(log)
         threshold = self.relevance_threshold
         target = log if threshold is None else binarize(log, threshold)
@@ -316,20 +330,17 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         initial_factors: Factors | None,
         checkpoint: tuple[Any, int],
     ) -> Self:
-        if (
-            self.loss != "squared"
-            or self.solver not in ("auto", "reduced")
-            or self.weight_transform is not None
-        ):
+        name = getattr(engine, "name", type(engine).__name__)
+        if self.loss != "squared" or self.solver == "lbfgs" or self.weight_transform is not None:
             raise UsageError(
-                "`engine='spark'` fits squared loss with the solver 'auto' or 'reduced' and "
-                "without `weight_transform`.",
+                f"`engine={name!r}` fits squared loss with the solver 'auto', 'als' or 'reduced' "
+                "and without `weight_transform`.",
                 parameter="engine",
                 remedy="Transform the column of propensities instead, or leave `engine` out.",
             )
         if self.l2 == "auto":
             raise UsageError(
-                "`engine='spark'` cannot choose `l2`: it reads the log in blocks.",
+                f"`engine={name!r}` cannot choose `l2`: it reads the log in blocks.",
                 parameter="l2",
                 value="auto",
                 remedy="Pass a number, such as the `l2_` of a local fit to a sample of the users.",
@@ -345,6 +356,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                     self.normalize,
                     self.relevance_threshold,
                     self.dtype,
+                    self.solver,
                     initial_factors,
                     self.random_state,
                     self.max_iter,

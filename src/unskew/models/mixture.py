@@ -207,7 +207,10 @@ class MultinomialMixture(IterativeModel, DistributionRecommender):
         Scores are means, because medians have too many ties to rank items by.
         """
         require_fitted(self)
-        user, item = find_codes(as_ids(users), self.users_), find_codes(as_ids(items), self.items_)
+        user, item = (
+            find_codes(as_ids(users, "users"), self.users_),
+            find_codes(as_ids(items, "items"), self.items_),
+        )
         joint = self._p_rating_and_unobserved()
         # Unknown items have code -1, which finds the last item: the mean of all items.
         joint = np.concatenate([joint, joint.mean(axis=1, keepdims=True)], axis=1)

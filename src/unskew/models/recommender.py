@@ -140,7 +140,7 @@ class Recommender(Configurable, ABC):
         """
         require_fitted(self)
         ranker = find_ranker(engine)
-        ids = self.users_ if users is None else as_ids(users)
+        ids = self.users_ if users is None else as_ids(users, "users")
         codes = self._find_codes(ids, self.users_, "user", on_unknown, stacklevel=3)
         WholeNumber(least=1)("k", k)
         Flag()("exclude_seen", exclude_seen)
@@ -187,7 +187,7 @@ class Recommender(Configurable, ABC):
         """
         require_fitted(self)
         WholeNumber(least=1)("block_size", block_size)
-        ids = self.users_ if users is None else as_ids(users)
+        ids = self.users_ if users is None else as_ids(users, "users")
         blocks = (
             self.recommend(
                 ids[first : first + block_size],
@@ -249,7 +249,7 @@ class Recommender(Configurable, ABC):
         stacklevel: int,
     ) -> IntVector:
         OneOf(ON_UNKNOWN)("on_unknown", on_unknown)
-        ids = as_ids(ids)
+        ids = as_ids(ids, f"{kind}s")
         codes = find_codes(ids, vocabulary)
         is_unknown = codes < 0
         if on_unknown in ("warn", "raise") and is_unknown.any():

@@ -108,5 +108,7 @@ def _require_signals(log: Ratings) -> None:
         )
     if not log.rating.any():
         raise DataError(
-            "every signal is 0, so there is no preference to learn from.", parameter="rating"
+            "every signal is 0, so there is no preference to learn from.",
+            parameter="rating",
+            remedy="Pass a column that is above 0 for events, such as the number of clicks.",
         )

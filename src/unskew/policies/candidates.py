@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_cells, row_starts
+from unskew.data.checks import float_array
 from unskew.data.columns import find_column
 from unskew.data.frames import id_column, is_frame, number_columns, open_frame
 from unskew.data.ids import Ids, as_ids, find_codes, format_id
@@ -90,7 +91,8 @@ class RequestCandidates:
         cells = cell_numbers(self.user, self.item, len(self.items))
         distinct, inverse = np.unique(cells, return_inverse=True)
         user, item = np.divmod(distinct, len(self.items))
-        values = np.asarray(predict(self.users[user], self.items[item]), dtype=np.float64)
+        scored = predict(self.users[user], self.items[item])
+        values = float_array(scored, f"scores of policy {policy!r}", BadPredictionError)
         if values.shape != distinct.shape:
             raise BadPredictionError(
                 f"policy {policy!r}: got scores of shape {values.shape} for {distinct.size} pairs "

@@ -12,6 +12,7 @@ from unskew.policies.curve_uncertainty import find_curve
 from unskew.policies.plan import PolicyCluster, PolicyPlan, Regression, SlotWorth
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, as_policy
+from unskew.settings import Instance, describe, require_list
 
 
 def evaluate_policies(
@@ -58,8 +59,9 @@ def evaluate_policies(
         For ``"pbm"``: the examination of each position, which is then taken as known, or a fitted
         ``PositionBias``, whose error enters the intervals.
     regression
-        For ``"dm"``, ``"dr"`` and kin: the columns of the log with the predicted reward q of each
-        shown item and its mean v under the target policy; for several targets, a pair by name.
+        For ``"dm"``, ``"dr"``, ``"iips-dr"`` and ``"cascade-dr"``: the columns of the log with the
+        predicted reward q of each shown item and its mean v under the target policy; for several
+        targets, a pair by name.
     slot_worth
         How much a reward counts at each position: ``"sum"``, ``"dcg"`` (1 / log2(position + 1)), or
         a number for each position.
@@ -83,6 +85,14 @@ def evaluate_policies(
             f"the log must be unskew.Impressions, not {type(shown).__name__}.",
             parameter="shown",
             remedy="Build one with Impressions.from_frame(frame, ...).",
+        )
+    require_list("estimators", estimators, of="names")
+    Instance(Policy, allow_none=True)("logging", logging)
+    if transform is not None and not callable(transform):
+        raise UsageError(
+            f"`transform` must change weights, as Clip(20) does; got {describe(transform)}.",
+            parameter="transform",
+            value=transform,
         )
     plan = PolicyPlan(
         check_targets(targets),

@@ -29,6 +29,7 @@ from unskew.policies.plan import (
 )
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy
+from unskew.settings import require_list
 
 
 def evaluate_policies_frame(
@@ -80,6 +81,7 @@ def evaluate_policies_frame(
     0.0
     """
     names = {"request": request, "user": user, "item": item, "position": position}
+    require_list("estimators", estimators, of="names")
     log = ImpressionRows.open(
         frame,
         names | {"reward": reward},

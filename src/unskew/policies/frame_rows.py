@@ -20,7 +20,7 @@ from unskew.errors import (
 )
 from unskew.evaluation.backends.narwhals.table import translated_errors
 from unskew.policies.frame_columns import name_column
-from unskew.policies.plan import Regression
+from unskew.policies.plan import Regression, require_pair
 from unskew.policies.targets import Policy, TargetRanking
 from unskew.settings import OneOf
 
@@ -216,7 +216,7 @@ def _select(frame: LazyFrame, view: Mapping[str, str], columns: Mapping[str, str
 
 
 def _require_column(name: str, view: Mapping[str, str], parameter: str) -> str:
-    if name not in view:
+    if not isinstance(name, str) or name not in view:
         raise ColumnError(
             f"the frame has no column {name!r}; it has {', '.join(view)}.", parameter=parameter
         )
@@ -229,7 +229,8 @@ def _find_regressions(
     if regression is None:
         return {}
     if isinstance(regression, Mapping):
-        return dict(regression)
+        return {name: require_pair(pair) for name, pair in regression.items()}
+    require_pair(regression)
     if len(targets) > 1:
         raise UsageError(
             "the mean v of a regression depends on the policy, but `regression` has one for "

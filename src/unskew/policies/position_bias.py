@@ -23,11 +23,13 @@ from unskew.policies.examination import (
 from unskew.progress import no_progress, progress_bar
 from unskew.settings import (
     Configurable,
+    Instance,
     Number,
     OneOf,
     WholeNumber,
     check_random_state,
     require_fitted,
+    require_list,
     setting,
 )
 from unskew.tables import count_noun
@@ -182,6 +184,7 @@ class PositionBias(Configurable):
     def fit(self, shown: Impressions) -> Self:
         """Estimate the curve from clicks: rewards that are not negative."""
         self._check_settings()
+        Instance(str, allow_none=True)("swap", self.swap)
         _require_clicks(shown)
         if self.method == "swaps":
             self.curve_ = self._fit_swaps(shown)
@@ -237,8 +240,9 @@ class PositionBias(Configurable):
         return self.curve_
 
     def _read_cell(self) -> tuple[str, ...]:
+        require_list("cell", self.cell, of="roles", allow_none=False)
         cell = (self.cell,) if isinstance(self.cell, str) else tuple(self.cell)
-        if not cell or any(role not in ROLES for role in cell):
+        if not cell or any(not isinstance(role, str) or role not in ROLES for role in cell):
             raise UsageError(
                 f"`cell` must name user, item or both; got {self.cell!r}.",
                 parameter="cell",
@@ -248,7 +252,7 @@ class PositionBias(Configurable):
 
     def _read_cluster(self) -> str:
         valid = ("cell", *self._read_cell())
-        if self.cluster not in valid:
+        if not isinstance(self.cluster, str) or self.cluster not in valid:
             raise UsageError(
                 f"`cluster` must be one of {', '.join(valid)}; got {self.cluster!r}.",
                 parameter="cluster",
@@ -320,12 +324,7 @@ class PositionBias(Configurable):
 
 
 def _require_clicks(shown: Impressions) -> None:
-    if not isinstance(shown, Impressions):
-        raise UsageError(
-            f"`shown` must be Impressions; got {type(shown).__name__}.",
-            parameter="shown",
-            remedy="Build them with Impressions.from_frame(...).",
-        )
+    Instance(Impressions, remedy="Build one with Impressions.from_frame(frame).")("shown", shown)
     require_rows(
         shown.reward >= 0,
         shown.reward,

@@ -10,12 +10,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.data.result import Result
-from unskew.errors import PropensityWarning, UnknownNameError, UnskewWarning, UsageError
+from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.estimators.estimate import Estimate, Interval
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.result import Comparison, wrap_footer
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import MIN_REQUESTS, WeightCheck, explain_check
+from unskew.settings import require_name
 from unskew.tables import count_noun
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ class PolicyEvaluation(Result):
         ranked = sorted(values, key=lambda policy: -values[policy])
         if len(ranked) < 2:
             raise UsageError(
-                f"{name!r} has an estimate of one policy only.",
+                f"{name!r} has estimates of fewer than two policies: nothing can be compared.",
                 parameter="estimator",
                 value=name,
-                remedy="Choose another estimator.",
+                remedy="Evaluate several policies at once, or choose another estimator.",
             )
         comparisons = [self.compare(*pair, estimator=name) for pair in combinations(ranked, 2)]
         return adjust_pairs(comparisons, ranked, self.backend)
@@ -279,17 +280,13 @@ class PolicyEvaluation(Result):
         if estimator is None:
             return self.estimators[0]
         name = POLICY_ESTIMATORS.find(estimator).name
-        if name not in self.estimators:
-            raise UnknownNameError(
-                "estimator of this evaluation", estimator, self.estimators, parameter="estimator"
-            )
+        require_name("estimator of this evaluation", name, self.estimators, parameter="estimator")
         return name
 
     def _require_policy(self, policy: str) -> None:
-        if policy not in (*self.policies, LOGGED):
-            raise UnknownNameError(
-                "policy of this evaluation", policy, (*self.policies, LOGGED), parameter="policy"
-            )
+        require_name(
+            "policy of this evaluation", policy, (*self.policies, LOGGED), parameter="policy"
+        )
 
 
 def _no_weight_warning(policy: str, estimator: str) -> PropensityWarning:

@@ -21,7 +21,7 @@ from unskew.estimators.odds import WeightBox, largest_ratio
 from unskew.estimators.transforms import Clip
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.columns import ArrayColumns
-from unskew.settings import Number
+from unskew.settings import Number, require_list
 from unskew.types import Vector
 
 if TYPE_CHECKING:
@@ -125,8 +125,10 @@ def vary_weights(
             "this evaluation did not keep the requests it was computed from.",
             remedy="Evaluate a log in memory with evaluate_policies.",
         )
-    for factor in factors:
-        Number(least=1)("factors", factor)
+    for name, amounts, least in (("factors", factors, 1), ("clips", clips, 0)):
+        require_list(name, amounts, of="numbers", allow_none=False)
+        for amount in amounts:
+            Number(least=least)(name, amount)
     shifts: list[PolicyShift] = []
     flips = {}
     logged = result.value("logged").estimate

@@ -37,6 +37,7 @@ from unskew.policies.probabilities import (
     UnloggedProbabilities,
 )
 from unskew.settings import Number, OneOf
+from unskew.tables import count_noun
 from unskew.types import Matrix, Vector
 
 FindCandidates = Callable[[], RequestCandidates]
@@ -72,7 +73,7 @@ class TargetProbability(Policy):
     probability_is: ProbabilityKind | None = None
 
     def bind(self, shown: Impressions, candidates: FindCandidates, name: str) -> BoundPolicy:
-        kind = self.probability_is or shown.probability_is
+        kind = shown.probability_is if self.probability_is is None else self.probability_is
         if kind is None:
             raise unknown_kind_error(name)
         OneOf(tuple(KINDS))("probability_is", kind)
@@ -180,7 +181,14 @@ class TargetRanking(Policy):
         )
         target = np.where(np.isnan(values), 0.0, values)
         is_bad = (target < 0) | (target != np.floor(target)) | (values == 0)
-        if is_bad.any() or values.shape != (len(shown),):
+        if values.shape != (len(shown),):
+            raise BadImpressionError(
+                f"policy {name!r}: got target positions of shape {values.shape} for {len(shown)} "
+                "impressions.",
+                parameter="position",
+                remedy="Pass one for each row of the log.",
+            )
+        if is_bad.any():
             row = int(is_bad.argmax())
             raise BadImpressionError(
                 f"policy {name!r}: target positions must be whole numbers from 1 on, or missing, "
@@ -202,8 +210,9 @@ class TargetRanking(Policy):
         if is_shared.any():
             request = int(is_shared.argmax())
             raise BadImpressionError(
-                f"policy {name!r}: {int(is_shared.sum())} requests have two items at one target "
-                f"position; the first is request {format_id(shown.requests[request])}.",
+                f"policy {name!r} puts two items at one position in "
+                f"{count_noun(int(is_shared.sum()), 'request')}; the first is request "
+                f"{format_id(shown.requests[request])}.",
                 parameter="position",
                 where=f"request {format_id(shown.requests[request])}",
                 remedy="Give each item of a request a position of its own, or none.",

@@ -15,6 +15,7 @@ from unskew.data.cells import RowStarts, row_starts
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
+from unskew.memory import require_memory
 from unskew.propensity.model import require_unobserved
 from unskew.threads import Workers
 from unskew.types import BoolVector, IntVector, Matrix, Vector
@@ -235,7 +236,8 @@ class LogitSums(NamedTuple):
 def sum_block(cells: CellSubset, logits: LowRankLogits, rows: slice) -> LogitSums:
     """The sums of a block of rows: loss = sum w [log(1 + e^x) - O x] with x = c + q_u . s_i.
 
-    Its gradient by x is w P - O. Arrays have the precision of ``logits``, sums float64.
+    w are the weights of the cells and O is 1 for observed ones. The gradient by x is w P - O, with
+    P = sigma(x). Arrays have the precision of ``logits``, sums float64.
     """
     x = logits.block(rows)
     observed = cells.observed_cells(rows)
@@ -324,6 +326,12 @@ class PenalizedLoss:
         """
         observed = self.cells.observed
         n_rows = observed.user_count.size + observed.item_count.size
+        require_memory(
+            24.0 * n_rows * self.n_factors,
+            f"a fit of {n_rows:,} users and items with {self.n_factors:,} factors",
+            parameter="n_factors",
+            remedy="Use fewer factors.",
+        )
         factors = START_SCALE * rng.standard_normal(n_rows * self.n_factors)
         return np.concatenate([[logit(observed.density) * self._intercept_scale], factors])
 

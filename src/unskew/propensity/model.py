@@ -13,11 +13,17 @@ import numpy.typing as npt
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, LogRelation, Replicates, TakenAsKnown
 from unskew.data.frame_strata import FrameStrata
-from unskew.data.frames import LazyFrame, add_column, count_sizes
+from unskew.data.frames import LazyFrame, add_column, count_sizes, open_lazily
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
+from unskew.data.universe import (
+    Universe,
+    UniverseLike,
+    parse_universe,
+    require_all_ids,
+    resolve_universe,
+)
 from unskew.errors import (
     BadPropensityError,
     ConvergenceWarning,
@@ -183,6 +189,10 @@ class PropensityModel(Configurable):
         items that are not in that frame have a count of 0.
         """
         columns = {"user": user, "item": item, "rating": rating}
+        _, names = open_lazily(frame)
+        for role, column in columns.items():
+            if column is not None:
+                find_column(role, column, list(names))
         return add_column(
             frame, name, lambda opened, names: self.add_to_frame(opened, names, columns, name)
         )
@@ -253,7 +263,7 @@ class PropensityModel(Configurable):
     def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
         if values is vocabulary:
             return np.arange(len(vocabulary), dtype=np.int32)
-        ids = as_ids(values)
+        ids = as_ids(values, f"{kind}s")
         if vocabulary.size == 0:
             return np.zeros(ids.size, dtype=np.int32)
         codes = find_codes(ids, vocabulary)
@@ -317,14 +327,13 @@ def require_universe(log: Ratings, universe: UniverseLike) -> Universe:
 def require_listed_universe(log: Ratings, universe: UniverseLike) -> Universe:
     """The universe of a log that must list all its users and items, also those without ratings."""
     resolved = require_universe(log, universe)
-    if (resolved.n_users, resolved.n_items) != (log.n_users, log.n_items):
-        raise UniverseError(
-            f"the universe has {resolved}, but the log lists {count_noun(log.n_users, 'user')} "
-            f"and {count_noun(log.n_items, 'item')}, and this model needs all of them.",
-            parameter="universe",
-            remedy="List them with Ratings.from_frame(..., `users=...`, `items=...`).",
-            shell_remedy="List them in the tables of features, or use a model without features.",
-        )
+    require_all_ids(
+        log,
+        resolved,
+        "and this model needs the ids of the whole universe",
+        shell_remedy="List all users and items in the tables of features, or use a model without "
+        "features.",
+    )
     return resolved
 
 

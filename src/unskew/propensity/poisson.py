@@ -11,6 +11,7 @@ import numpy as np
 from unskew.data.cells import RowStarts, split_groups
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
+from unskew.memory import require_memory
 from unskew.progress import progress_line
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.low_rank import ObservedMatrix, pair_products
@@ -208,6 +209,13 @@ def random_factors(
     observed: ObservedMatrix, n_factors: int, rng: np.random.Generator
 ) -> tuple[GammaFactors, GammaFactors]:
     """Random shapes around 1, and the rate at which products have the density as mean."""
+    n_rows = observed.user_count.size + observed.item_count.size
+    require_memory(
+        24.0 * n_rows * n_factors,
+        f"a fit of {n_rows:,} users and items with {n_factors:,} factors",
+        parameter="n_factors",
+        remedy="Use fewer factors.",
+    )
     rate = np.full((1, n_factors), np.sqrt(n_factors / observed.density))
     users, items = (
         GammaFactors(rng.uniform(0.5, 1.5, (size, n_factors)), rate)

@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.data.cells import iterate_cells, user_and_item
 from unskew.data.estimation import Estimation, Replicates
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import Universe, UniverseLike
 from unskew.errors import BadPropensityError, UsageError
 from unskew.propensity import PROPENSITY_MODELS
@@ -174,6 +174,7 @@ class ClippedPropensity(PropensityWrapper):
     def share_clipped(self, log: Ratings) -> float:
         """The share of the ratings of ``log`` whose propensity is below the limit."""
         self._require_fitted()
+        require_log(log)
         return float((self.model_._predict_log(log) < self.min_propensity).mean())
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from unskew.errors import BadFileError, UsageError
-from unskew.io.writing import write_file
+from unskew.io.writing import as_path, write_file
 from unskew.registry import Registry
 from unskew.report.page import Page, render
 from unskew.report.text import Record
@@ -79,7 +79,7 @@ def render_file(text: str, name: str, *, command: str | None = None) -> str:
 
 def write_page(text: str, path: str | Path, *, command: str | None = None) -> Path:
     """Write the page of a result, given its JSON; a failure leaves no partial file."""
-    target = Path(path)
+    target = as_path(path)
     page = render(build_page(json.loads(text)), command=command)
     write_file(target, page.encode(errors="replace"))
     return target

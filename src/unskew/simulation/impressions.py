@@ -26,7 +26,8 @@ from unskew.data.checks import float_array
 from unskew.data.impressions import Impressions
 from unskew.errors import UsageError
 from unskew.kernels.plackett_luce import find_marginals, find_steps
-from unskew.settings import Number, OneOf, WholeNumber, check_random_state
+from unskew.settings import Flag, Number, OneOf, WholeNumber, check_random_state
+from unskew.tables import count_noun
 from unskew.types import Matrix, RandomState, Vector
 
 LoggingPolicy: TypeAlias = Literal["uniform", "plackett-luce", "product", "rankers"]
@@ -52,6 +53,9 @@ class PositionBasedUsers:
     """A slot is examined with a probability of its own; an examined item is clicked if relevant."""
 
     examination: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "examination", _read_shares(self.examination))
 
     def expect_clicks(self, relevance: Matrix, /) -> Matrix:
         clicks: Matrix = relevance * np.array(self.examination)
@@ -91,6 +95,7 @@ class GeneralUsers:
 
     def __post_init__(self) -> None:
         Number(least=0, most=1)("contrast", self.contrast)
+        object.__setattr__(self, "examination", _read_shares(self.examination))
 
     def expect_clicks(self, relevance: Matrix, /) -> Matrix:
         n_others = max(relevance.shape[1] - 1, 1)
@@ -160,7 +165,19 @@ class ImpressionSimulation:
         Items are sorted by score, which must not have ties, or drawn by Plackett-Luce with a
         temperature. With ``is_product``, each slot is drawn on its own.
         """
-        table = np.broadcast_to(float_array(scores, "scores"), self.relevance.shape)
+        table = float_array(scores, "scores")
+        if table.shape not in (self.relevance.shape, self.relevance.shape[1:]):
+            raise UsageError(
+                f"`scores` has the shape {table.shape}, but there are {len(self.activity)} kinds "
+                f"of users and {self.n_items} items.",
+                parameter="scores",
+                remedy="Pass a row for each kind, or one row for all.",
+            )
+        if not np.isfinite(table).all():
+            raise UsageError("`scores` must be finite.", parameter="scores")
+        Number(above=0, allow_none=True)("temperature", temperature)
+        Flag()("is_product", is_product)
+        table = np.broadcast_to(table, self.relevance.shape)
         if temperature is None:
             slates = np.argsort(-table, axis=1)[:, : self.n_slots]
             relevance = np.take_along_axis(self.relevance, slates, axis=1)
@@ -198,6 +215,7 @@ class ImpressionSimulation:
 
     def draw(self, random_state: RandomState = None) -> Impressions:
         """Another log of the same world: other users, slates and clicks."""
+        check_random_state("random_state", random_state)
         rng = np.random.default_rng(random_state)
         kind = rng.integers(len(self.activity), size=self.n_users)
         n_requests = 1 + rng.poisson(self.activity[kind] - 1)
@@ -365,12 +383,19 @@ def _draw_scores(
 def _check_examination(examination: npt.ArrayLike | None, n_slots: int) -> tuple[float, ...]:
     if examination is None:
         return tuple(1 / k for k in range(1, n_slots + 1))
+    return _read_shares(examination, n_slots)
+
+
+def _read_shares(examination: npt.ArrayLike, n_slots: int | None = None) -> tuple[float, ...]:
     curve = float_array(examination, "examination")
-    if curve.shape != (n_slots,) or not ((curve > 0) & (curve <= 1)).all():
+    n_slots = curve.size if n_slots is None else n_slots
+    if curve.shape != (n_slots,) or not n_slots or not ((curve > 0) & (curve <= 1)).all():
         raise UsageError(
-            f"`examination` must have a number in (0, 1] for each of {n_slots} slots.",
+            "`examination` must have a number in (0, 1] for each of "
+            f"{count_noun(n_slots, 'slot')}; got {curve.tolist()}.",
             parameter="examination",
             value=curve.tolist(),
+            remedy="Leave `examination` out for 1 / position.",
         )
     return tuple(curve.tolist())
 

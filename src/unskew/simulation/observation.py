@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array
+from unskew.data.ids import check_id_list
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
-from unskew.settings import Number, check_random_state
+from unskew.settings import Instance, Number, check_random_state
 from unskew.types import Matrix, RandomState, Vector
 
 BLOCK_CELLS = 1 << 20
@@ -154,6 +155,9 @@ class Observation:
         Number(above=0, most=1)("density", density)
         truth = _require_matrix(truth)
         _check_model(model, Universe(*truth.shape))
+        for kind, ids in (("user", users), ("item", items)):
+            if ids is not None:
+                check_id_list(ids, kind=kind)
         blocks = (_checked_relative(model, truth, rows) for rows in _row_blocks(truth))
         sums, maxima = zip(
             *((float(block.sum()), float(block.max())) for block in blocks), strict=True
@@ -173,6 +177,7 @@ class Observation:
 
     def propensities(self, rows: slice) -> Matrix:
         """P(O = 1) of every cell of these users."""
+        Instance(slice)("rows", rows)
         return self.scale * self.model.relative_propensities(self.truth[rows], rows)
 
     def draw(self, random_state: RandomState = None) -> tuple[Ratings, Propensities]:

@@ -13,6 +13,7 @@ from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
+from unskew.memory import require_memory
 from unskew.settings import Number, WholeNumber, check_random_state
 from unskew.simulation.observation import ByRating, Observation, ObservationModel
 from unskew.tables import count_noun
@@ -23,6 +24,9 @@ MARLIN_ZEMEL = (0.5263, 0.2419, 0.1440, 0.06229, 0.02551)
 
 Table 1 of the paper implies these numbers; see docs/decisions/007.
 """
+
+BYTES_PER_CELL = 24.0
+"""Tastes, their order and the ratings are held at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -86,6 +90,7 @@ def simulate(
     >>> round(float(world.truth.mean()), 2), world.log.rating.mean() > 3
     (1.82, np.True_)
     """
+    Number()("alpha", alpha)
     if observation is not None and alpha != ByRating().alpha:
         raise UsageError(
             "`alpha` is a setting of the default observation model, but `observation` is given.",
@@ -99,6 +104,12 @@ def simulate(
     Number(least=0)("noise", noise)
     WholeNumber(least=0)("n_factors", n_factors)
     check_random_state("random_state", random_state)
+    require_memory(
+        BYTES_PER_CELL * size.n_cells + 8.0 * n_factors * (size.n_users + size.n_items),
+        f"all ratings of {size}",
+        parameter="n_users",
+        remedy="Simulate fewer users or items.",
+    )
     truth_rng, log_rng = np.random.default_rng(random_state).spawn(2)
     tastes = _draw_tastes(size.n_users, size.n_items, n_factors, noise, truth_rng)
     truth = quantize(tastes, marginals)

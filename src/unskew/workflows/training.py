@@ -20,9 +20,10 @@ from unskew.model_selection.search import CrossValidation, cross_validate
 from unskew.models import find_recommender
 from unskew.models.recommendations import Recommendations
 from unskew.models.recommender import Recommender
-from unskew.registry import Declaration
+from unskew.registry import LOCAL_ENGINES, Declaration
 from unskew.tables import count_noun
 from unskew.workflows import inputs
+from unskew.workflows.engines import choose_engine
 from unskew.workflows.requests import TrainingRequest
 
 RANKING_METRIC = "dcg@10"
@@ -73,7 +74,7 @@ def read_training_data(request: TrainingRequest, *, verbose: bool = False) -> Tr
         random_state=request.random_state,
         verbose=verbose,
     )
-    table = read_table(inputs.open_log(request))
+    table = inputs.read_log_table(request)
     column = None
     if request.propensities is not None:
         column = inputs.find_propensity_column(table, request.propensities)
@@ -112,12 +113,15 @@ def fit_model(data: TrainingData) -> Recommender:
     """Fit the recommender to the whole log."""
     checkpoint = data.request.checkpoint
     options = {} if checkpoint is None else {"checkpoint": checkpoint}
+    engine = choose_engine(data.request)
     if options and "checkpoint" not in signature(data.model.fit).parameters:
         raise UsageError(
             f"the learner {data.request.learner!r} cannot save checkpoints.",
             parameter="checkpoint",
             remedy="Leave `checkpoint` out.",
         )
+    if engine not in LOCAL_ENGINES:
+        options["engine"] = engine
     fitted: Recommender = data.model.fit(data.log, data.propensities, **options)
     return fitted
 
@@ -131,9 +135,12 @@ def search_settings(data: TrainingData, *, verbose: bool = False) -> CrossValida
         propensities=data.propensities,
         grid=request.grid,
         n_folds=request.n_folds,
+        n_repeats=request.n_repeats,
         metric=data.metric,
         relevance_threshold=request.relevance_threshold,
-        estimator="naive" if data.propensities is None else "ips",
+        estimator=request.score or ("naive" if data.propensities is None else "ips"),
+        rule=request.rule,
+        halving=request.halving,
         random_state=request.random_state,
         verbose=verbose,
     )
@@ -170,13 +177,16 @@ class FitSummary:
         return f"{log}; {self.model}: {ended}, objective {self.objective:.6g}."
 
 
-def summarize_fit(data: TrainingData, model: Recommender) -> FitSummary:
+def summarize_fit(data: TrainingData | None, model: Recommender) -> FitSummary:
+    """The summary of a fit to ``data``; without it, of a fit by an engine that read the file."""
     settings = model.get_params()
+    size = len(model.seen_items_), len(model.users_), len(model.items_)
+    is_weighted = getattr(model, "naive_weight_", None) is None
+    if data is not None:
+        size, is_weighted = (len(data.log), data.log.n_users, data.log.n_items), data.is_weighted
     return FitSummary(
-        len(data.log),
-        data.log.n_users,
-        data.log.n_items,
-        data.is_weighted,
+        *size,
+        is_weighted,
         repr(model),
         settings.get("n_factors"),
         getattr(model, "l2_", settings.get("l2")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
 from unskew.registry import require_package
@@ -50,6 +50,7 @@ class SparkEngine:
     user: str | None = None
     item: str | None = None
     rating: str | None = None
+    name: ClassVar[str] = "spark"
 
     def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:
         """Fit Eq. (14) to the same optimum as the local engine."""
@@ -66,6 +67,33 @@ class SparkEngine:
         from unskew.engines.spark.folds import split
 
         return split(self, frame, propensity, n_folds=n_folds, random_state=random_state)
+
+    def split_frame(
+        self, frame: Any, /, *, share: float = 0.2, random_state: int = 0
+    ) -> tuple[Any, Any]:
+        """Training and test rows of a log; each cell is in the test with probability ``share``."""
+        _require_pyspark()
+        from unskew.engines.spark.serving import split_frame
+
+        return split_frame(self, frame, share, random_state)
+
+    def predict_frame(self, model: Any, frame: Any, /, *, name: str = "prediction") -> Any:
+        """``frame`` with a column of the predictions of a model that was fitted on Spark."""
+        _require_pyspark()
+        from unskew.engines.spark.serving import predict_frame
+
+        return predict_frame(self, model, frame, name)
+
+    def recommend_frame(self, model: Any, /, *, k: int = 10, exclude: Any = None) -> Any:
+        """The ``k`` best items of every user as a data frame: user, item, score and position.
+
+        ``exclude`` is a log of items that are left out, each for its user, such as the log of the
+        fit.
+        """
+        _require_pyspark()
+        from unskew.engines.spark.serving import recommend_frame
+
+        return recommend_frame(self, model, k, exclude)
 
     def check_criterion(self, *, metric: str, estimator: str) -> None:
         """Raise an error if folds cannot be scored by this metric and this estimator."""

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from unskew.data.ids import as_ids, encode, find_codes
+from unskew.data.ids import as_ids, encode
 from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform
 from unskew.engines.spark.fitting import require_driver_memory
 from unskew.engines.spark.frame import SparkLog
+from unskew.engines.spark.serving import predict_cells
 from unskew.errors import UsageError
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.sums import Clusters, Scope, Sums, SumSpec
@@ -184,26 +185,17 @@ def _make_sum_batches(
 
     The cells are joined with the factors of their users; an unknown user has none.
     """
-    factors, items, fallback = fitted.factors_, fitted.items_, fitted.fallback_
-
-    def predict(cells: pa.Table) -> Vector:
-        item = find_codes(as_ids(cells["item"].to_numpy()), items)
-        is_known = ~cells["factors"].is_null().to_numpy()
-        user_factors = np.zeros((len(item), factors.n_factors))
-        known_rows = cells["factors"].combine_chunks().flatten().to_numpy()
-        user_factors[is_known] = known_rows.reshape(int(is_known.sum()), factors.n_factors)
-        user_offset = cells["offset"].fill_null(0.0).to_numpy()
-        by_cell = replace(factors, user_factors=user_factors, user_offset=user_offset)
-        row = np.where(is_known, np.arange(len(item)), -1)
-        predictions: Vector = by_cell.predict(row, item, fallback=fallback)
-        return predictions
+    model = fitted.factors_, fitted.items_, fitted.fallback_
 
     def add_up(cells: pa.Table) -> Sums:
         rating = cells["rating"].to_numpy()
         no_items = np.zeros(rating.size, np.int32)  # check_criterion refuses metrics that read them
         delta = metric(
             MetricInput(
-                rating, no_items, rating if scale is None else scale, prediction=predict(cells)
+                rating,
+                no_items,
+                rating if scale is None else scale,
+                prediction=predict_cells(*model, cells),
             )
         )
         weight = cells["weight"].to_numpy() if spec.is_weighted else np.ones(rating.size)

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.types import DataType, IntegralType, NumericType, StringType
 
 from unskew.data.columns import find_column
+from unskew.data.frames import free_name, open_lazily
 from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.propensities import SMALLEST
 from unskew.errors import (
@@ -69,28 +69,22 @@ class SparkLog:
         """
         if isinstance(source, SparkLog):
             return source
-        if not (propensity is None or isinstance(propensity, str)):
-            raise UsageError(
-                "`propensities` must be the name of a column with `engine='spark'`; "
-                f"got {type(propensity).__name__}.",
-                parameter="propensities",
-                remedy="Add the propensities to the data frame as a column.",
-            )
         frame = _find_frame(engine, source)
-        names = {"user": engine.user, "item": engine.item, "rating": engine.rating}
+        columns = find_names(engine, frame, ("user", "item", "rating"))
+        if propensity is not None and not isinstance(propensity, str):
+            frame, propensity = _add_propensities(frame, columns, propensity)
         if propensity is not None:
-            names["propensity"] = propensity
-        columns = {role: find_column(role, name, frame.columns) for role, name in names.items()}
+            columns["propensity"] = find_column("propensity", str(propensity), frame.columns)
         for role, name in columns.items():
             _require_type(role, name, frame.schema[name].dataType)
         weight = F.lit(1.0)
         if propensity is not None:
-            probability = _column(columns["propensity"]).cast("double")
+            probability = quoted_column(columns["propensity"]).cast("double")
             weight = F.when(probability.between(SMALLEST, 1.0), 1.0 / probability)
         selected = frame.select(
-            _column(columns["user"]).alias("user"),
-            _column(columns["item"]).alias("item"),
-            _column(columns["rating"]).cast("double").alias("rating"),
+            quoted_column(columns["user"]).alias("user"),
+            quoted_column(columns["item"]).alias("item"),
+            quoted_column(columns["rating"]).cast("double").alias("rating"),
             weight.alias("weight"),
         )
         return cls(selected, propensity is not None, columns["user"])
@@ -154,17 +148,34 @@ class LogCounts:
     """The smallest and the largest rating."""
 
 
+def find_names(engine: SparkEngine, frame: DataFrame, roles: tuple[str, ...]) -> dict[str, str]:
+    """The column of each role: the one that the engine names, or one with a common name."""
+    return {role: find_column(role, getattr(engine, role), frame.columns) for role in roles}
+
+
+def _add_propensities(
+    frame: DataFrame, columns: Mapping[str, str], model: Any
+) -> tuple[DataFrame, str]:
+    """The frame with a column of the propensities of a fitted model, and the column's name."""
+    if not hasattr(model, "add_to_frame"):
+        raise UsageError(
+            "`propensities` must be the name of a column with `engine='spark'`, or a model by "
+            f"rating or by counts; got {type(model).__name__}.",
+            parameter="propensities",
+            remedy="Add the propensities to the data frame as a column.",
+        )
+    opened, numbered = open_lazily(frame)
+    name = free_name("propensity", numbered)
+    added = model.add_to_frame(opened, numbered, columns, name).to_native()
+    original = [quoted_column(number).alias(column) for column, number in numbered.items()]
+    return added.select(*original, quoted_column(name)), name
+
+
 def _find_frame(engine: SparkEngine, source: object) -> DataFrame:
     if isinstance(source, (str, Path)):
         return _find_session(engine).read.parquet(str(source))
-    if isinstance(source, ClassicFrame):
-        return source
     if isinstance(source, DataFrame):
-        raise UsageError(
-            "`engine='spark'` needs RDDs, which Spark Connect does not have.",
-            parameter="engine",
-            remedy="Fit in a session of the cluster itself.",
-        )
+        return source
     raise UsageError(
         "`engine='spark'` fits a Spark data frame or a path of Parquet files; got "
         f"{type(source).__module__}.{type(source).__name__}.",
@@ -187,7 +198,7 @@ def _find_session(engine: SparkEngine) -> SparkSession:
     return SparkSession.builder.getOrCreate()
 
 
-def _column(name: str) -> Column:
+def quoted_column(name: str) -> Column:
     """A column by its exact name: unquoted, Spark takes a dot for a field of a struct."""
     return F.col(f"`{name.replace('`', '``')}`")
 

@@ -132,6 +132,13 @@ def _choose_columns(model: Any, wrapping: Wrapping, user: FeatureTable, item: Fe
 def _choose_method(model: Any, wrapping: Wrapping) -> Callable[[Any], npt.ArrayLike]:
     """``predict``, or of a classifier the mean of its classes by their probabilities."""
     if not hasattr(model, "predict_proba"):
+        if not callable(getattr(model, "predict", None)):
+            raise BadPredictionError(
+                f"a {type(model).__name__} has no method predict.",
+                parameter="model",
+                value=type(model).__name__,
+                remedy="Pass a fitted model.",
+            )
         predict: Callable[[Any], npt.ArrayLike] = model.predict
         return predict
     classes = np.asarray(model.classes_)

@@ -1,0 +1,112 @@
+"""The whole job on Spark: split, propensities, training, evaluation and recommendations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import unskew
+from unskew.engines import SparkEngine
+from unskew.errors import UsageError
+from unskew.models.matrix_factorization import MatrixFactorization
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
+
+from unskew.engines.spark import executors
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
+    "ignore::ResourceWarning",
+    "ignore::unskew.errors.UnskewWarning",
+)
+
+WORLD = unskew.simulate(40, 30, density=0.2, alpha=0.4, random_state=3)
+USERS = np.array([f"u{code:03}" for code in WORLD.log.user])
+FRAME = pd.DataFrame({"user_id": USERS, "item_id": WORLD.log.item, "rating": WORLD.log.rating})
+SHARES = {float(rating): 0.2 for rating in range(1, 6)}
+SETTINGS: dict[str, Any] = {"n_factors": 2, "l2": 5.0, "max_iter": 4, "tol": 0.0}
+
+
+def test_the_whole_job_gives_the_numbers_of_the_same_job_here(spark: Any) -> None:
+    """Naive Bayes, split, MF-IPS, evaluation with intervals, recommendations: 1e-9 and the same."""
+    log = spark.createDataFrame(pa.table(dict(FRAME)))
+    engine, universe = SparkEngine(), (40, 30)
+    train, test = engine.split_frame(log, share=0.3, random_state=1)
+    model, weigh = MatrixFactorization(**SETTINGS), unskew.NaiveBayesPropensity()
+    weigh.fit_frame(train, mcar=SHARES, universe=universe)
+    model.fit(train, weigh, engine=SparkEngine(universe=universe, collect_users=False))
+    judge = unskew.NaiveBayesPropensity().fit_frame(test, mcar=SHARES, universe=universe)
+    scored = engine.predict_frame(model, test).cache()
+    options: dict[str, Any] = {"prediction": "prediction", "universe": universe, "metrics": ["mse"]}
+    there = unskew.evaluate_frame(scored, propensity=judge, **options).to_frame()
+    best = engine.recommend_frame(model, k=3, exclude=train).toPandas()
+
+    rows = train.toPandas()
+    here_log = unskew.Ratings.from_frame(rows, universe=universe)
+    here_weigh = unskew.NaiveBayesPropensity().fit(here_log, mcar=SHARES, universe=universe)
+    here = MatrixFactorization(**SETTINGS).fit(here_log, here_weigh)
+    held = test.toPandas()
+    held["prediction"] = here.predict(held["user_id"], held["item_id"], on_unknown="fallback")
+    again = unskew.NaiveBayesPropensity().fit_frame(held, mcar=SHARES, universe=universe)
+    expected = unskew.evaluate_frame(held, propensity=again, **options).to_frame()
+    mine = here.recommend(k=3).to_frame()
+
+    assert len(rows) + len(held) == len(FRAME)
+    assert 0.15 < len(held) / len(FRAME) < 0.45
+    assert model.objective_ == pytest.approx(here.objective_, rel=1e-9)
+    numbers = ["estimate", "std_error", "ci_low", "ci_high"]
+    np.testing.assert_allclose(there[numbers], expected[numbers], rtol=1e-9)
+    best = best.sort_values(["user_id", "position"]).reset_index(drop=True)
+    assert best["item_id"].tolist() == mine["item_id"].tolist()
+    np.testing.assert_allclose(best["score"], mine["score"], rtol=1e-9)
+
+
+def test_a_model_without_users_on_spark_is_named() -> None:
+    model = MatrixFactorization(**SETTINGS).fit(WORLD.log)
+    with pytest.raises(UsageError, match=r"has no factors of users on Spark\. Fit it with"):
+        SparkEngine().recommend_frame(model)
+
+
+# Executors that cannot run the tasks
+
+
+def test_executors_are_checked_once_and_count_their_tasks(spark: Any) -> None:
+    assert executors.check_executors(spark) == 2
+    assert spark in executors._N_TASKS
+
+
+def test_a_python_that_cannot_be_started_is_one_sentence(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+    with pytest.raises(UsageError) as caught:
+        executors._probe_executors(spark)
+
+    text = str(caught.value)
+    assert text.startswith(
+        "the executors of Spark cannot start /nowhere/python. Before the session"
+    )
+    assert "PYSPARK_PYTHON" in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in "
+            "driver: 3.11, PySpark cannot run with different minor versions.",
+            "run Python 3.9, and this process runs Python",
+        ),
+        ("ModuleNotFoundError: No module named 'pyarrow'\n at org.apache", "module 'pyarrow'"),
+    ],
+)
+def test_what_spark_says_in_a_page_becomes_one_sentence(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"the executors of Spark .*{expected}"):
+        executors._raise_named(RuntimeError(text))
+    with pytest.raises(RuntimeError, match="something else"):
+        executors._raise_named(RuntimeError("something else"))

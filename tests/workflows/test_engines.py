@@ -1,0 +1,121 @@
+"""Every learner on every engine works, or is refused by name with what to do."""
+
+from __future__ import annotations
+
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import unskew
+from unskew.cli.options import list_learners
+from unskew.errors import MissingExtraError, UnknownNameError, UnskewWarning, UsageError
+from unskew.registry import engine_for, engine_names
+from unskew.workflows import engines
+from unskew.workflows.engines import choose_engine, fit_from_file, reads_files, takes_engine
+from unskew.workflows.requests import TrainingRequest
+from unskew.workflows.training import fit_model, read_training_data
+
+pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'unskew[duckdb]'")
+
+WORLD = unskew.simulate(30, 20, density=0.2, alpha=0.5, random_state=1)
+FRAME = pd.DataFrame(
+    {
+        "user_id": WORLD.log.user,
+        "item_id": WORLD.log.item,
+        "rating": WORLD.log.rating,
+        "propensity": np.asarray(WORLD.propensities),
+    }
+)
+LEARNERS_OF_ENGINES = {"mf", "offsets"}
+MISSING = {"gpu": "torch", "spark": "pyspark"}
+"""The package of an engine; the fits themselves are tested in tests/engines."""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("log") / "log.parquet"
+    FRAME.to_parquet(file)
+    return str(file)
+
+
+def fit(request: TrainingRequest) -> Any:
+    """Fit as the command ``train`` does."""
+    engine = choose_engine(request)
+    return fit_from_file(request, engine) if reads_files(engine) else _fit_here(request)
+
+
+def _fit_here(request: TrainingRequest) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnskewWarning)
+        return fit_model(read_training_data(request))
+
+
+@pytest.mark.parametrize("engine", [name for name in engine_names() if name != "auto"])
+@pytest.mark.parametrize("learner", list_learners())
+def test_every_learner_works_on_an_engine_or_is_refused_by_name(
+    path: str, learner: str, engine: str
+) -> None:
+    settings = {"l2": 5.0, "max_iter": 3} if learner in LEARNERS_OF_ENGINES else {}
+    request = TrainingRequest(
+        log=path, learner=learner, engine=engine, settings=settings, propensities="propensity"
+    )
+    if engine == "local":  # tests/workflows/test_training.py fits every learner
+        assert choose_engine(request) == "local"
+    elif learner not in LEARNERS_OF_ENGINES:
+        expected = f"learner '{learner}' cannot be fitted by engine='{engine}'. Use engine='local'"
+        with pytest.raises(UsageError, match=expected):
+            fit(request)
+    elif find_spec(MISSING.get(engine, "numpy")) is None:
+        with pytest.raises(MissingExtraError, match=f"engine='{engine}' needs .* pip install"):
+            fit(request)
+    elif engine == "disk":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnskewWarning)
+            assert len(fit(request).users_) == 30
+    else:
+        assert choose_engine(request) == engine
+        assert takes_engine(learner)
+
+
+def test_an_unknown_engine_is_named(path: str) -> None:
+    with pytest.raises(UnknownNameError, match="engine"):
+        choose_engine(TrainingRequest(log=path, engine="cluster", learner="mrdr"))
+
+
+def test_auto_takes_the_disk_for_a_large_parquet_file(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert choose_engine(TrainingRequest(log=path)) == "local"
+    monkeypatch.setattr(engines, "choose_reader", lambda reader, source: "duckdb")
+
+    assert choose_engine(TrainingRequest(log=path)) == "disk"
+    assert choose_engine(TrainingRequest(log=path, learner="mrdr")) == "local"
+    assert choose_engine(TrainingRequest(log=path, grid={"l2": [1.0]})) == "local"
+
+
+def test_auto_in_python_goes_by_the_kind_of_log() -> None:
+    assert engine_for(WORLD.log) == engine_for(FRAME) == "local"
+    assert engine_for("log.parquet") == engine_for(Path("log.parquet")) == "disk"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": {"l2": [1.0]}}, "fits one model to a file, without a search"),
+        ({"log": "log.csv"}, r"engine='disk' reads Parquet files, not .*log.csv"),
+        ({"propensities": "popularity"}, "reads propensities from a column of the log"),
+        ({"settings": {}}, "engine='disk' cannot choose l2"),
+        ({"settings": {"l2": 1.0, "loss": "absolute"}}, "engine='disk' fits squared loss"),
+    ],
+)
+def test_what_an_engine_that_reads_files_cannot_do_is_said(
+    path: str, changes: dict[str, Any], message: str
+) -> None:
+    usual: dict[str, Any] = {"log": path, "settings": {"l2": 1.0}, "engine": "disk"}
+    with pytest.raises(UsageError, match=message):
+        fit_from_file(TrainingRequest(**usual | changes), "disk")
