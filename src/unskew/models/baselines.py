@@ -116,7 +116,7 @@ class Popularity(FactorRecommender):
         if not fitted_state(self):
             return self.fit(log, propensities)
         added = Popularity().fit(log, propensities)
-        counts = _add_log(self, log, added.factors_.item_offset)
+        counts = _add_log(self, log, added.factors_.item_offset.astype(np.float64))
         self.factors_ = _constant_for_users(len(self.users_), 0.0, counts)
         return self
 
