@@ -39,7 +39,6 @@ from unskew.settings import (
     check_random_state,
     describe,
     draw_seeds,
-    require_name,
     unfitted_copy,
 )
 from unskew.tables import count_noun
@@ -99,7 +98,7 @@ class LearnerComparison(Result):
     def row(self, learner: str, *, metric: str, test: str = "test") -> Mapping[str, Any]:
         """The row of one learner, metric and test."""
         for name, value in (("learner", learner), ("metric", metric), ("test", test)):
-            require_name(name, value, dict.fromkeys(row[name] for row in self.rows))
+            Instance(str)(name, value)
         for row in self.rows:
             if (row["learner"], row["metric"], row["test"]) == (learner, metric, test):
                 return row
