@@ -29,7 +29,6 @@ import unskew
 from unskew import models
 from unskew.models.baselines import OffsetsOnly
 from unskew.paper.completion import find_ground_truth
-from unskew.paper.draws import sample_ratings
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.simulation.observation import ByRating, Observation
 
@@ -47,6 +46,11 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     "IPSV2": models.IPSV2,
     "StableDR": models.StableDR,
     "TriTraining": models.TriTraining,
+    "CalibratedDoublyRobust": models.CalibratedDoublyRobust,
+    "AKBIPS": models.AKBIPS,
+    "AKBDR": models.AKBDR,
+    "MultipleRobustFactorization": models.MultipleRobustFactorization,
+    "RandomSampleFactorization": models.RandomSampleFactorization,
     "MultinomialMixture": models.MultinomialMixture,
     "OrdinalFactorization": models.OrdinalFactorization,
 }
@@ -65,6 +69,9 @@ SIMULATED = {
 """Users, items, density, alpha of the selection, standard deviations of noise and of factors."""
 MOVIELENS = {"MovieLens, strong selection": 0.25, "MovieLens, no selection": 1.0}
 COAT = "Coat, clean"
+N_SAMPLE = 1000
+NEEDS_SAMPLE = ("RandomSampleFactorization",)
+"""Learners that are fitted with the random ratings too; worlds without them leave them out."""
 N_DRAWS = {"sim": 3, "Mov": 2, "Coa": 1}
 
 
@@ -72,6 +79,8 @@ N_DRAWS = {"sim": 3, "Mov": 2, "Coa": 1}
 class World:
     log: unskew.Ratings
     propensities: Any
+    sample: unskew.Ratings | None
+    """Ratings of random cells, from which the propensities were estimated."""
     errors: Callable[[Any], np.ndarray]
     """The squared errors of a model, by user."""
 
@@ -88,7 +97,11 @@ def simulate_ratings(users: int, items: int, noise: float, factors: float, seed:
 def draw_world(truth: Any, alpha: float, density: float, seed: int) -> World:
     rng = np.random.default_rng((seed, 9))
     log, _ = Observation.of(truth, ByRating(alpha), density=density).draw(rng)
-    bayes = NaiveBayesPropensity().fit(log, mcar=sample_ratings(truth, 1000, rng))
+    cells = rng.integers(truth.size, size=N_SAMPLE)
+    bayes = NaiveBayesPropensity().fit(log, mcar=truth.ravel()[cells].astype(np.float64))
+    user, item = np.divmod(np.unique(cells), truth.shape[1])
+    ids = {"users": np.arange(truth.shape[0]), "items": np.arange(truth.shape[1])}
+    sample = unskew.Ratings.from_arrays(user, item, truth[user, item], **ids)
 
     def errors(model: Any) -> np.ndarray:
         items = np.arange(truth.shape[1])
@@ -98,7 +111,7 @@ def draw_world(truth: Any, alpha: float, density: float, seed: int) -> World:
         ]
         return np.array(blocks, dtype=np.float64)
 
-    return World(log, bayes, errors)
+    return World(log, bayes, sample, errors)
 
 
 def load_coat() -> World:
@@ -110,7 +123,7 @@ def load_coat() -> World:
         by_user = np.bincount(test.user, weights=np.square(error), minlength=test.n_users)
         return by_user / (len(test) / test.n_users)
 
-    return World(coat.train, coat.propensities, errors)
+    return World(coat.train, coat.propensities, None, errors)
 
 
 def draw_all(chosen: list[str] | None) -> Iterator[tuple[str, int, World]]:
@@ -131,10 +144,13 @@ def run(only: list[str] | None, worlds: list[str] | None) -> list[dict[str, Any]
         for learner, make in LEARNERS.items():
             if only and learner not in only:
                 continue
+            more = {"mcar": world.sample} if learner in NEEDS_SAMPLE else {}
+            if more and world.sample is None:
+                continue
             propensities = None if learner in WITHOUT_PROPENSITIES else world.propensities
             began = perf_counter()
             try:
-                model = make().fit(world.log, propensities)
+                model = make().fit(world.log, propensities, **more)
                 by_user = world.errors(model)
             except unskew.errors.UnskewError as error:
                 print(name, seed, learner, "failed:", error, flush=True)

@@ -5,6 +5,7 @@
     python benchmarks/interval_coverage.py --minutes 10           # as many logs as fit in 10 min
     python benchmarks/interval_coverage.py --only movielens       # needs $UNSKEW_DATA
     python benchmarks/interval_coverage.py --only ranking         # metrics of rankings
+    python benchmarks/interval_coverage.py --save counts.jsonl    # keep and reuse finished batches
 
 Each case draws many logs from one rating matrix whose truth is known, estimates the propensities
 again from every log, and calls ``unskew.evaluate``. "a" and "b" are two models whose mean losses
@@ -29,9 +30,10 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -383,6 +385,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin no batch after this")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="every count")
+    parser.add_argument(
+        "--save", type=Path, help="a file of counts: finished batches are added, and not run again"
+    )
     options = parser.parse_args()
     cluster = None if options.cluster == "cell" else options.cluster
     parts = options.only.split(",")
@@ -415,17 +420,48 @@ def run_batches(name: str, cluster: str | None, options: argparse.Namespace) -> 
     deadline = time.monotonic() + 60 * options.minutes
     n_batches = -(-options.logs // BATCH)
     sizes = [min(BATCH, options.logs - batch * BATCH) for batch in range(n_batches)]
+    batches = {(options.seed * 1000 + batch, size) for batch, size in enumerate(sizes)}
+    saved = read_counts(options.save, name, cluster)
+    counts = [saved[batch] for batch in sorted(batches & set(saved))]
     with ProcessPoolExecutor(options.jobs, initializer=threadpool_limits, initargs=(1,)) as pool:
-        running = [
-            pool.submit(run, name, options.seed * 1000 + batch, size, cluster, deadline)
-            for batch, size in enumerate(sizes)
-        ]
-        return [batch.result() for batch in running]
+        running = {
+            pool.submit(run, name, seed, size, cluster, deadline): (seed, size)
+            for seed, size in sorted(batches - set(saved))
+        }
+        for finished in as_completed(running):
+            batch = finished.result()
+            counts.append(batch)
+            if options.save is not None and batch.n_logs:
+                save_counts(options.save, name, cluster, running[finished], batch)
+    return [batch for batch in counts if batch.n_logs]
+
+
+def read_counts(path: Path | None, name: str, cluster: str | None) -> dict[tuple[int, int], Counts]:
+    """The saved counts of a case, by seed and number of logs."""
+    if path is None or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {
+        (line["seed"], line["size"]): Counts(**line["counts"])
+        for line in lines
+        if (line["case"], line["cluster"]) == (name, cluster)
+    }
+
+
+def save_counts(
+    path: Path, name: str, cluster: str | None, batch: tuple[int, int], counts: Counts
+) -> None:
+    seed, size = batch
+    line = {"case": name, "cluster": cluster, "seed": seed, "size": size, "counts": vars(counts)}
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def print_case(
     name: str, cluster: str | None, parts: list[Counts], seconds: float, *, as_json: bool
 ) -> None:
+    if not parts:
+        return
     n_logs = sum(part.n_logs for part in parts)
     covered = {key: sum(p.covered[key] for p in parts) / n_logs for key in parts[0].covered}
     claimed = {key: sum(p.claimed[key] for p in parts) / n_logs for key in parts[0].claimed}

@@ -7,9 +7,12 @@ The reference is derived from the public names, and the tables of names from the
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 import unskew
 from unskew.models import PRESETS, Preset
@@ -23,20 +26,24 @@ version = release = unskew.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
+    "api_examples",
+    "glossary_links",
 ]
 nitpicky = True
 # A reference to a public name must resolve. Other references need not.
 PUBLIC = "|".join(name for name in unskew.__all__ if name != "__version__")
 nitpick_ignore_regex = [(r"py:.*", rf"(?!unskew(\.({PUBLIC}))?\.\w+$).*")]
 templates_path = ["_templates"]
-exclude_patterns = ["_templates"]
+exclude_patterns = ["_templates", "api-examples"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["substitution"]
+myst_enable_extensions = ["dollarmath", "substitution"]
 myst_substitutions = {"version": version}
 autosummary_generate = True
 autodoc_typehints_format = "short"
@@ -66,6 +73,8 @@ numpydoc_show_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
+    "backreferences_dir": "gallery/uses",
+    "doc_module": ("unskew",),
     "filename_pattern": r"/\d\d_",
     "ignore_pattern": r"__init__\.py",
     "abort_on_example_error": True,
@@ -99,20 +108,20 @@ html_theme_options = {
 html_sidebars = {"index": [], "quickstart": [], "concepts": []}  # pages without subpages
 
 PACKAGES = {
+    "evaluation": "Evaluate models",
+    "propensity": "Estimate propensities",
+    "diagnostics": "Check propensities",
+    "models": "Train recommenders",
+    "model_selection": "Split logs and choose settings",
+    "policies": "Evaluate rankings from impressions",
     "data": "Logs and propensities",
-    "evaluation": "Evaluation",
+    "datasets": "Public data sets",
+    "simulation": "Simulate logs",
     "metrics": "Metrics",
     "estimators": "Estimators and weight transforms",
-    "propensity": "Propensity models",
-    "diagnostics": "Diagnostics",
-    "models": "Recommenders",
-    "model_selection": "Model selection",
-    "policies": "Policies and position bias",
     "engines": "Engines",
-    "datasets": "Public data sets",
-    "simulation": "Simulation",
 }
-"""Headings of the reference, in the order of the page."""
+"""Tasks, by package, in the order of the reference."""
 SINGLE_PAGES = {"theory": "Theory", "errors": "Errors and warnings"}
 """Modules that are documented on one page."""
 
@@ -126,38 +135,36 @@ def find_public_packages() -> dict[str, ModuleType]:
     return packages
 
 
-def list_names(heading: str, module: str, names: list[str]) -> list[str]:
-    """A section of the reference with a table of names, each with a page of its own."""
-    return [
-        heading,
-        "-" * len(heading),
-        "",
-        f".. currentmodule:: {module}",
-        "",
-        ".. autosummary::",
-        "   :toctree: .",
-        "   :nosignatures:",
-        "",
-        *(f"   {name}" for name in names),
-        "",
-    ]
+def list_names(module: str, names: list[str]) -> list[str]:
+    """A table of names of a module, each with a page of its own."""
+    if not names:
+        return []
+    table = [f".. currentmodule:: {module}", "", ".. autosummary::", "   :toctree: ."]
+    return [*table, "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+
+
+def find_task(name: str) -> str:
+    """The package in which a name of ``unskew`` is defined; that of models for ``load``."""
+    package = str(getattr(unskew, name).__module__).split(".")[1]
+    return package if package in PACKAGES else "models"
 
 
 def make_reference() -> str:
-    """The page that lists all public names."""
+    """The page that lists all public names by task."""
     packages = find_public_packages()
     top = [name for name in unskew.__all__ if name not in packages and name != "__version__"]
     parts = ["API reference", "=============", "", ".. toctree::", "", "   names", ""]
-    parts += list_names("unskew", "unskew", top)
     for package, heading in PACKAGES.items():
         names = [
             name
             for name in packages[package].__all__
             if name not in top and not isinstance(getattr(packages[package], name), Registry)
         ]
-        parts += list_names(f"unskew.{package}: {heading}", f"unskew.{package}", names)
-    parts += list_names("Modules", "unskew", list(SINGLE_PAGES))
-    return "\n".join(parts)
+        parts += [heading, "-" * len(heading), ""]
+        parts += list_names("unskew", [name for name in top if find_task(name) == package])
+        parts += [f"In ``unskew.{package}``:", ""] if names else []
+        parts += list_names(f"unskew.{package}", names)
+    return "\n".join([*parts, "Modules", "-------", "", *list_names("unskew", [*SINGLE_PAGES])])
 
 
 def make_tables() -> str:

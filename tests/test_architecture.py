@@ -41,7 +41,7 @@ FENCES = {
     "threadpoolctl": ("threads.py",),
     "pooch": ("datasets/",),
     "pyarrow": ("io/files.py", "io/block_files.py", "engines/spark"),
-    "duckdb": ("io/duckdb_files.py",),
+    "duckdb": ("io/duckdb_files.py", "io/sorted_files.py"),
     "narwhals": ("data/frames.py", "evaluation/backends/narwhals/", "policies/frame"),
 }
 BANNED_NAMES = {"utils", "base", "common", "helpers"}

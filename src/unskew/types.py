@@ -52,11 +52,11 @@ class UserFunction(Protocol):
         """Whether it is not linear in each weight, so that weights do not make it unbiased."""
         ...
 
-    def measure(self, weight: Vector, uncertainty: Vector | None = None, /) -> Matrix:
+    def measure(self, weight: Vector, p_unobserved: Vector | None = None, /) -> Matrix:
         """Users x 2, given the weight of each logged cell: numerator and base of each user.
 
         The metric is the sum of all numerators over the sum of all bases. A base of 0 leaves the
-        user out. With ``uncertainty``, 1 - P of each cell, the first-order bias is subtracted.
+        user out. With ``p_unobserved``, 1 - P of each cell, the first-order bias is subtracted.
         """
         ...
 

@@ -877,6 +877,23 @@ def test_a_learner_from_clicks_gets_the_relevance_threshold() -> None:
     assert unskew.load("m.unskew").relevance_threshold == 4
 
 
+def test_clicks_without_a_column_of_ratings() -> None:
+    log = pl.read_csv("log.csv").select("user_id", "item_id")
+    log.write_csv("clicks.csv")
+    log.with_columns(rating=1).write_csv("ones.csv")
+    learner = ("--learner", "wmf", "--factors", "2", "--universe", "log")
+
+    assert "pass --rating 1" in refused(3, "train", "clicks.csv", "-o", "m.unskew")
+    for name, options in (("clicks", ("--rating", "1")), ("ones", ())):
+        fine("train", f"{name}.csv", *options, *learner, "-o", f"{name}.unskew")
+    models = [unskew.load(f"{name}.unskew") for name in ("clicks", "ones")]
+
+    users, items = log["user_id"].to_numpy(), log["item_id"].to_numpy()
+    predictions = [model.predict(users, items) for model in models]
+    assert np.array_equal(*predictions)
+    assert "1" in fine("validate", "clicks.csv", "--rating", "1").stdout
+
+
 def test_train_by_a_model_and_without_propensities() -> None:
     weighted = as_json(
         "train", "log.csv", "--propensity", fitted(), "--factors", "2", "-o", "m.unskew"

@@ -106,7 +106,7 @@ def test_help_lists_declared_names_with_their_summaries() -> None:
 
     assert "mse Mean squared error." in shown
     assert "dcg[@k] Discounted cumulative gain" in shown
-    assert "snips SNIPS is IPS divided by the mean of its weights" in shown
+    assert "snips SNIPS counts each rating 1/P times" in shown
 
 
 def test_names_are_completed() -> None:

@@ -56,9 +56,9 @@ def test_no_candidate_is_an_error_that_names_the_default() -> None:
     with pytest.raises(
         ColumnError,
         match=r"no column looks like the rating \(default 'rating'\); the columns are 'a'\. "
-        r"Pass rating=\.\.\. to name one of them\. If every row is a click, add a column of ones\.",
+        r"Pass rating=\.\.\. to name one of them\. If every row is a click, pass rating=1\.",
     ):
-        find_column("rating", None, ["a"])
+        find_column("rating", None, ["a"], takes_number=True)
 
 
 def test_a_frame_without_columns_says_so() -> None:

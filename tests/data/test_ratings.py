@@ -186,6 +186,14 @@ def test_text_for_ratings_is_refused(make: Make) -> None:
 
 
 @each_engine
+def test_a_number_is_the_rating_of_every_click(make: Make) -> None:
+    log = Ratings.from_frame(make({"user_id": USERS, "item_id": ITEMS}), rating=1)
+
+    assert log.rating.tolist() == [1.0, 1.0, 1.0]
+    assert columns_of(log.to_frame())["rating"] == [1.0, 1.0, 1.0]
+
+
+@each_engine
 def test_column_errors_reach_the_caller(make: Make) -> None:
     with pytest.raises(
         ColumnError,
@@ -377,7 +385,7 @@ def test_an_id_that_cannot_be_hashed_is_named() -> None:
 @pytest.mark.parametrize("ids", [None, 5, "ann", b"ann"], ids=repr)
 def test_ids_that_are_no_column_are_refused(ids: Any) -> None:
     with pytest.raises(
-        BadRatingError, match=rf"user must form one column of ids, such as a list; got {ids!r}"
+        BadRatingError, match=rf"user must be one-dimensional ids, such as a list; got {ids!r}"
     ):
         Ratings.from_arrays(ids, [1], [5])
 
@@ -748,7 +756,11 @@ def make_log(**changes: Any) -> Ratings:
         ({"user": np.array([[0, 1]])}, BadRatingError, r"got int64 of shape \(1, 2\)"),
         ({"user": np.array([0], np.int32)}, BadRatingError, "columns of one length"),
         ({"users": np.arange(1)}, UniverseError, "user 1 at row 1 is outside"),
-        ({"users": np.arange(4).reshape(2, 2)}, BadRatingError, "users must form one column of ids"),
+        (
+            {"users": np.arange(4).reshape(2, 2)},
+            BadRatingError,
+            "users must be one-dimensional ids",
+        ),
         ({"rating": np.ones(1)}, BadRatingError, "columns of one length"),
         ({"rating": np.array(["1", "2"])}, BadRatingError, "ratings must be numbers"),
         ({"rating": np.array([1, np.nan])}, BadRatingError, "1 of 2 ratings are missing"),
@@ -758,6 +770,13 @@ def make_log(**changes: Any) -> Ratings:
         ({"row_labels": np.arange(3)}, DataError, "row_labels has 3 rows, but the log has 2"),
         ({"part": Part(np.arange(3), 9, 0.5, "random")}, DataError, "part has 3 rows, but the"),
         ({"part": "half"}, DataError, "part must be a Part of a log; got 'half'"),
+        (
+            {"examination": np.array([2.0, 0.0])},
+            DataError,
+            r"examination must be positive and finite; it is 0 at row 1\. Pass how often each cell",
+        ),
+        ({"examination": np.array([np.inf, 1.0])}, DataError, "finite; it is inf at row 0"),
+        ({"examination": np.array([np.nan, 1.0])}, DataError, "finite; it is nan at row 0"),
     ],
 )
 def test_the_constructor_and_replace_check_everything(

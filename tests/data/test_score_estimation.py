@@ -24,6 +24,7 @@ RNG = np.random.default_rng(3)
 USER_FEATURES = RNG.normal(size=(N_USERS, 2))
 ITEM_FEATURES = np.column_stack([RNG.normal(size=N_ITEMS), np.arange(N_ITEMS) % 2])
 TOL = 1e-9
+ALL = slice(None)
 
 MODELS: dict[str, Callable[[], PropensityModel]] = {
     "score": lambda: logistic(0.0, item_offsets=False),
@@ -167,7 +168,7 @@ def test_the_influence_of_a_cell_is_the_derivative_of_the_refitted_estimate(
     delta = DELTA[:, : len(log)]
     residual, normalizer = residual_of(kind, delta, propensities.inverse)
     correction = correct(propensities, residual)
-    influence = (residual * propensities.inverse - correction.score) / normalizer
+    influence = (residual * propensities.inverse - correction.score_of(ALL)) / normalizer
     cells = np.arange(0, len(log), 9, dtype=np.int32)
     numerical = derivatives(kind, log, delta[0], fit, cells)
 
@@ -188,7 +189,7 @@ def test_offsets_of_both_sides_have_nearly_the_influence_of_the_exact_informatio
     propensities, delta = model.predict(log), rng.gamma(2.0, size=(1, len(log)))
     residual, normalizer = residual_of("snips", delta, propensities.inverse)
     correction = correct(propensities, residual)
-    influence = (residual * propensities.inverse - correction.score)[0] / normalizer
+    influence = (residual * propensities.inverse - correction.score_of(ALL))[0] / normalizer
     terms, cells = dense_terms(model), np.arange(0, len(log), 40, dtype=np.int32)
     numerical = derivatives("snips", log, delta[0], lambda w: fit_logistic(terms, w), cells)
 
@@ -228,7 +229,7 @@ def test_a_score_with_group_indicators_is_a_stratum_for_each_group() -> None:
     by_score, by_strata = correct(propensities, residual), strata.correct(residual, weight, weight)
 
     assert isinstance(propensities.estimation, Score)
-    assert by_score.score == pytest.approx(by_strata.score, rel=1e-6)
+    assert by_score.score_of(ALL) == pytest.approx(by_strata.score_of(ALL), rel=1e-6)
     assert by_score.bias == pytest.approx(np.zeros(2), abs=1e-4)
     rows = np.arange(0, len(LOG), 2, dtype=np.int32)
     parts = (
@@ -243,7 +244,7 @@ def test_the_variance_of_the_residuals_is_a_schur_complement(name: str) -> None:
     """sum (1 - P) (h e - B's)^2 = sum (1 - P) (h e)^2 - b' A^-1 b, with A from the log."""
     propensities = MODELS[name]().fit(LOG, universe="log").predict(LOG)
     uncertainty, target = 1 - propensities.values, DELTA * propensities.inverse
-    score = correct(propensities, DELTA).score
+    score = correct(propensities, DELTA).score_of(ALL)
     is_singleton = np.isclose(score, target).all(axis=0)
     score, target, uncertainty = (part[..., ~is_singleton] for part in (score, target, uncertainty))
 
@@ -266,8 +267,8 @@ def test_offsets_are_dense_weighted_least_squares(name: str) -> None:
     excess = np.concatenate([model.term_excess_, model.user_excess_, model.item_excess_])
 
     assert isinstance(propensities.estimation, Offsets)
-    assert correction.leverage_power == 1.5
-    assert correction.score == pytest.approx((terms @ coefficients).T, rel=1e-6, abs=1e-6)
+    assert propensities.estimation.leverage_power == 1.5
+    assert correction.score_of(ALL) == pytest.approx((terms @ coefficients).T, rel=1e-6, abs=1e-6)
     assert correction.bias == pytest.approx(excess @ coefficients, rel=1e-5)
 
 
@@ -287,10 +288,12 @@ def test_expected_scores_are_sums_over_all_cells(name: str) -> None:
         )
     )
     observed = terms[LOG.user, LOG.item]
-    coefficients = np.linalg.lstsq(observed, correction.score.T, rcond=1e-12)[0]
+    coefficients = np.linalg.lstsq(observed, correction.score_of(ALL).T, rcond=1e-12)[0]
     dense = (propensity[..., None] * terms) @ coefficients
 
-    assert correction.score == pytest.approx((observed @ coefficients).T, rel=1e-6, abs=1e-6)
+    assert correction.score_of(ALL) == pytest.approx(
+        (observed @ coefficients).T, rel=1e-6, abs=1e-6
+    )
     assert correction.expected_by("user") == pytest.approx(dense.sum(axis=1), rel=1e-5)
     assert correction.expected_by("item") == pytest.approx(dense.sum(axis=0), rel=1e-5)
 
@@ -355,7 +358,7 @@ def test_the_influence_of_the_one_step_estimate_is_its_derivative_up_to_the_pena
         assert value == pytest.approx(
             one_step_estimate(terms, LOG, DELTA[0], observed, ridge), rel=1e-6
         )
-        influence = (DELTA[0] * propensities.inverse - correction.score[0]) * scale
+        influence = (DELTA[0] * propensities.inverse - correction.score_of(ALL)[0]) * scale
         for cell in range(0, len(LOG), 29):
             sides = []
             for sign in (1, -1):
@@ -407,9 +410,9 @@ def test_collinear_terms_do_not_matter() -> None:
     ]
     corrections = [correct(model.fit(LOG, universe="log").predict(LOG), DELTA) for model in fits]
 
-    assert corrections[0].leverage[0] == pytest.approx(4 / len(LOG))
-    assert corrections[1].leverage[0] == pytest.approx(4 / len(LOG))
-    assert np.isfinite(corrections[1].score).all()
+    for correction in corrections:
+        assert correction.factor_of(ALL) == pytest.approx((1 - 4 / len(LOG)) ** -0.5)
+    assert np.isfinite(corrections[1].score_of(ALL)).all()
 
 
 # How the estimation travels.
@@ -423,7 +426,7 @@ def test_a_saved_model_keeps_its_estimation(name: str, tmp_path: Path) -> None:
     assert isinstance(loaded, PropensityModel)
     first, second = (correct(each.predict(LOG), DELTA) for each in (model, loaded))
 
-    assert np.array_equal(first.score, second.score)
+    assert np.array_equal(first.score_of(ALL), second.score_of(ALL))
     assert np.array_equal(first.expected_by("user"), second.expected_by("user"))  # type: ignore[arg-type]
 
 
@@ -437,7 +440,7 @@ def test_the_order_of_users_in_the_judged_log_does_not_matter(name: str) -> None
     )
     first, second = (correct(model.predict(log), DELTA) for log in (LOG, shuffled))
 
-    assert second.score == pytest.approx(first.score, rel=1e-7, abs=1e-7)
+    assert second.score_of(ALL) == pytest.approx(first.score_of(ALL), rel=1e-7, abs=1e-7)
     assert second.expected_by("user") == pytest.approx(first.expected_by("user")[order], rel=1e-7)
     assert second.expected_by("item") == pytest.approx(first.expected_by("item"), rel=1e-7)
 
@@ -453,8 +456,8 @@ def test_a_part_of_the_log_reduces_the_variance_and_another_log_adds_to_it(name:
     )
     target = DELTA[:, rows] / model.predict(LOG).values[rows]
 
-    assert not part.score.any()
-    assert not other.score.any()
+    assert not np.any(part.score_of(ALL))
+    assert not np.any(other.score_of(ALL))
     assert part.addition is None
     assert other.reduction is None
     assert (np.linalg.eigvalsh(other.addition) > 0).all()
@@ -491,12 +494,12 @@ def test_cells_alone_in_a_row_or_column_have_the_variance_of_the_others() -> Non
     row = int(np.flatnonzero(log.user == N_USERS)[0])
     uncertainty = 1 - propensities.values
     used = np.arange(len(log)) != row
-    residual = (delta - correction.score * propensities.values)[0, used]
-    free = (uncertainty[used] * (1 - correction.leverage[used])).sum()
+    residual = (delta - correction.score_of(ALL) * propensities.values)[0, used]
+    free = (uncertainty[used] * correction.factor_of(ALL)[used] ** -2).sum()
     spread = (uncertainty[used] * residual**2).sum() / free
 
     assert isinstance(propensities.estimation, Margins)
-    assert correction.score[0, row] == delta[0, row] * propensities.inverse[row]
+    assert correction.score_of(ALL)[0, row] == delta[0, row] * propensities.inverse[row]
     assert correction.pooled == pytest.approx(
         np.array([[spread * uncertainty[row] * propensities.inverse[row] ** 2]])
     )
@@ -508,4 +511,6 @@ def test_terms_are_an_intercept_two_sides_and_products() -> None:
     by_term = terms.multiply(np.eye(len(terms)), *rows)
 
     assert by_term.T.tolist() == [[1, 2, 3, 5, 10], [1, 2, 3, 7, 14]]
-    assert terms.add_up(np.array([[1.0, 2.0]]), *rows).tolist() == [[3, 6, 9, 19, 38]]
+    assert terms.add_up(np.array([[0.5, 0.5]]), *rows, np.array([2.0, 4.0])).tolist() == [
+        [3, 6, 9, 19, 38]
+    ]

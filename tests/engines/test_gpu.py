@@ -178,6 +178,7 @@ def test_a_row_without_a_unique_solution_is_named(codes: Any, shape: Any, name: 
     log = Ratings.from_codes(*codes, [5.0, 3.0], shape=shape)
     with pytest.raises(
         UsageError,
-        match=rf"{name} \(1 rating, 2 factors\) has no unique solution with l2=0\. Use l2 > 0",
+        match=rf"factors of {name} \(1 rating, 2 factors, l2=0\) has no unique solution\. "
+        "Use a larger l2",
     ):
         MatrixFactorization(2, 0.0, offsets="none").fit(log, engine=GpuEngine("cpu"))

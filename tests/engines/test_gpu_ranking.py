@@ -172,7 +172,7 @@ def test_an_engine_that_does_not_rank_says_so() -> None:
     log = unskew.Ratings.from_dense([[5, 1], [4, 0]])
     model = unskew.MatrixFactorization(1).fit(log)
 
-    with pytest.raises(UsageError, match="object cannot rank items"):
+    with pytest.raises(UsageError, match="the engine object cannot rank items"):
         model.recommend(log.users, engine=object())  # type: ignore[arg-type]
 
 

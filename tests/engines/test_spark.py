@@ -37,17 +37,16 @@ from unskew.models.matrix_factorization import MatrixFactorization
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
 
-from unskew.engines.spark import blocks as spark_blocks
 from unskew.engines.spark import fitting as spark_fitting
 from unskew.engines.spark import folds as spark_folds
 from unskew.engines.spark import frame as spark_frame
+from unskew.engines.spark import sums as spark_sums
 from unskew.engines.spark.blocks import (
     WEIGHT_FACTORS,
     BlockTotals,
     UserBlock,
-    _add_group,
-    _add_in_order,
 )
+from unskew.engines.spark.sums import ItemSums
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
@@ -126,8 +125,9 @@ def test_clicks_are_made_of_ratings(frame: Any) -> None:
 def test_the_result_is_the_same_to_the_bit_for_any_order_of_rows(
     frame: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five blocks are added by two levels of tasks; float32 shows any other order of sums."""
-    monkeypatch.setattr(spark_blocks, "MAX_SUMMANDS", 2)
+    """Five blocks are added by tasks of four ranges; float32 shows any other order of sums."""
+    monkeypatch.setattr(spark_sums, "DRIVER_BYTES", 0)
+    monkeypatch.setattr(spark_sums, "RANGE_BYTES", 500)
     shuffled = np.random.default_rng(0).permutation(len(LOG))
     other = spark.createDataFrame(
         pa.table({name: column[shuffled] for name, column in COLUMNS.items()})
@@ -271,22 +271,23 @@ def test_weight_factors_by_hand(how: str, expected: list[float]) -> None:
     )
     block = UserBlock.of(table, np.array([5, 6, 7]), "float64")
     weight = np.array([2.0, 2.0, 4.0]) if how == "item" else np.array([1.0, 1.0, 8.0])
-    totals = BlockTotals(unskew.data.Universe(2, 3), 0, weight, weight)
+    totals = BlockTotals(unskew.data.Universe(2, 3), 2, 0, weight, weight)
 
     assert np.broadcast_to(WEIGHT_FACTORS[how](block.cells, totals), 3) == pytest.approx(expected)
 
 
 def test_sums_are_added_in_the_order_of_the_blocks() -> None:
     """1e16 + 1 - 1e16 is 0 in this order, and 1 in another."""
-    parts = [
-        (2, (-1e16, np.array([-1e16]))),
-        (0, (1e16, np.array([1e16]))),
-        (1, (1.0, np.array([1.0]))),
+    sums = ItemSums(2, 1, "float64", n_blocks=3)
+    sent = [
+        batch
+        for number, value in [(2, -1e16), (0, 1e16), (1, 1.0)]
+        for batch in sums.split(number, (value, np.full((2, 1), value)))
     ]
+    (added,) = sums._add(iter(sent))
 
-    assert _add_in_order(parts) == (0.0, np.array([0.0]))
-    assert list(_add_group((5, part) for part in parts)) == [(5, (0.0, np.array([0.0])))]
-    assert list(_add_group(iter(()))) == []
+    assert added["value"].to_pylist() == [0.0]
+    assert np.frombuffer(added["sums"][0].as_py()).tolist() == [0.0, 0.0]
 
 
 # What cannot be done
@@ -370,12 +371,12 @@ def test_a_log_that_is_not_on_spark_is_refused(log: Any) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"loss": "absolute"}, {"solver": "als"}, {"weight_transform": unskew.estimators.Clip(30)}],
+    [{"loss": "absolute"}, {"solver": "lbfgs"}, {"weight_transform": unskew.estimators.Clip(30)}],
 )
 def test_settings_that_need_the_log_at_hand_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(
         UsageError,
-        match="squared loss with the solver 'auto' or 'reduced' and without weight_transform",
+        match="squared loss with the solver 'auto', 'als' or 'reduced' and without weight_",
     ):
         MatrixFactorization(2, **settings).fit("nowhere", "propensity", engine="spark")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,21 +15,23 @@ from unskew.estimators.intervals import (
     Moments,
     ShareTest,
     combine_degrees,
-    wide_limits,
-    wide_p_value,
-    wide_quantiles,
+    conservative_limits,
+    conservative_p_value,
+    conservative_quantiles,
 )
+
+HALVES = (slice(0, 20), slice(20, 50))
 
 
 def test_without_skewness_the_limits_are_those_of_student() -> None:
-    low, high = wide_limits(2.0, 0.5, level=0.9, degrees=7, skewness=0.0)
+    low, high = conservative_limits(2.0, 0.5, level=0.9, degrees=7, skewness=0.0)
 
     assert (low, high) == pytest.approx(stats.t.interval(0.9, 7, 2.0, 0.5))
 
 
 @given(skewness=st.floats(-0.8, 0.8), degrees=st.floats(3, 200))
 def test_limits_are_never_narrower_than_those_of_student(skewness: float, degrees: float) -> None:
-    low, high = wide_limits(0.0, 1.0, level=0.95, degrees=degrees, skewness=skewness)
+    low, high = conservative_limits(0.0, 1.0, level=0.95, degrees=degrees, skewness=skewness)
     t = stats.t.ppf(0.975, degrees)
 
     assert low <= -t + 1e-12
@@ -43,8 +46,8 @@ def test_limits_are_never_narrower_than_those_of_student(skewness: float, degree
 def test_the_p_value_is_below_5_percent_exactly_if_the_interval_excludes_zero(
     value: float, skewness: float, degrees: float
 ) -> None:
-    low, high = wide_limits(value, 1.0, level=0.95, degrees=degrees, skewness=skewness)
-    p_value = wide_p_value(value, 1.0, degrees=degrees, skewness=skewness)
+    low, high = conservative_limits(value, 1.0, level=0.95, degrees=degrees, skewness=skewness)
+    p_value = conservative_p_value(value, 1.0, degrees=degrees, skewness=skewness)
 
     if min(abs(low), abs(high)) > 1e-6:
         assert (p_value < 0.05) == (not low <= 0 <= high)
@@ -56,6 +59,14 @@ def test_two_levels_give_the_wilson_interval() -> None:
     wilson = stats.binomtest(7, 50).proportion_ci(0.95, method="wilson")
 
     assert (low, high) == pytest.approx((wilson.low, wilson.high), rel=1e-6)
+
+
+def test_a_design_effect_is_a_smaller_sample() -> None:
+    values, counts = np.array([0.0, 1.0]), np.array([40.0, 10.0])
+    large = replace(ShareTest.of_levels(values, counts, 0.0), design_effect=2.0)
+    half = ShareTest.of_levels(values, counts / 2, 0.0)
+
+    assert large.limits(level=0.95, degrees=9) == pytest.approx(half.limits(level=0.95, degrees=9))
 
 
 def test_a_level_that_the_sample_lacks_widens_the_interval_towards_it() -> None:
@@ -93,7 +104,7 @@ def test_skewness_moves_the_limits_of_the_share_test_as_it_moves_others(
     values, counts = np.array([-1.0, 0.2, 1.5]) + shift, np.array([20.0, 15.0, 15.0])
     plain, skewed = (ShareTest.of_levels(values, counts, 0.01, each) for each in (0.0, skewness))
     low, high = skewed.limits(level=0.95, degrees=30)
-    down, up = wide_quantiles(0.95, degrees=30, skewness=skewness)
+    down, up = conservative_quantiles(0.95, degrees=30, skewness=skewness)
 
     assert plain.limits(level=0.95, degrees=30)[0] >= low - 1e-9
     assert plain.limits(level=0.95, degrees=30)[1] <= high + 1e-9
@@ -137,6 +148,21 @@ def test_moments_of_equal_normal_contributions_have_two_thirds_of_their_number_a
     assert variance == pytest.approx(200_000, rel=0.01)
     assert degrees == pytest.approx(2 / 3 * 200_000, rel=0.02)
     assert abs(skewness) < 0.05
+
+
+@pytest.mark.parametrize("n_models", [1, 2, 5])
+def test_moments_are_those_of_each_risk_and_each_difference(n_models: int) -> None:
+    rng = np.random.default_rng(n_models)
+    z = rng.gamma(2.0, size=(n_models, 50))
+    variance, third = rng.uniform(size=50), rng.normal(size=50)
+    moments = Moments.add_up((z[:, rows], variance[rows], third[rows]) for rows in HALVES)
+
+    for i in range(n_models):
+        for j in range(i, n_models):
+            row = z[i] if i == j else z[i] - z[j]
+            assert moments.second[i, j] == pytest.approx((variance * row**2).sum())
+            assert moments.third[i, j] == pytest.approx((variance * third * row**3).sum())
+            assert moments.fourth[i, j] == pytest.approx(np.square(variance * row**2).sum())
 
 
 def test_moments_of_a_difference_change_sign_with_its_direction() -> None:

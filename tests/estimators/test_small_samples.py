@@ -13,9 +13,9 @@ from unskew.data.universe import Universe
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.intervals import (
     ShareTest,
+    conservative_limits,
+    conservative_p_value,
     t_quantile,
-    wide_limits,
-    wide_p_value,
     wilson_limits,
 )
 from unskew.estimators.point import find_estimator
@@ -27,22 +27,22 @@ LEVEL = 0.95
 
 @given(degrees=st.floats(2, 1e6), value=st.floats(-10, 10))
 def test_without_skewness_the_limits_are_those_of_student(degrees: float, value: float) -> None:
-    low, high = wide_limits(value, 2.0, level=LEVEL, degrees=degrees, skewness=0.0)
+    low, high = conservative_limits(value, 2.0, level=LEVEL, degrees=degrees, skewness=0.0)
 
     reach = 2.0 * stats.t.ppf(0.975, degrees)
     assert (low, high) == pytest.approx((value - reach, value + reach))
-    p_value = wide_p_value(value, 2.0, degrees=degrees, skewness=0.0)
+    p_value = conservative_p_value(value, 2.0, degrees=degrees, skewness=0.0)
     assert p_value == pytest.approx(2 * stats.t.sf(abs(value) / 2, degrees))
 
 
 @given(degrees=st.floats(2, 1e6), skewness=st.floats(-2, 2))
 def test_skewness_only_widens_and_only_on_one_side(degrees: float, skewness: float) -> None:
-    low, high = wide_limits(0.0, 1.0, level=LEVEL, degrees=degrees, skewness=skewness)
+    low, high = conservative_limits(0.0, 1.0, level=LEVEL, degrees=degrees, skewness=skewness)
 
     t = t_quantile(LEVEL, degrees)
     assert low <= -t
     assert high >= t
-    mirrored = wide_limits(0.0, 1.0, level=LEVEL, degrees=degrees, skewness=-skewness)
+    mirrored = conservative_limits(0.0, 1.0, level=LEVEL, degrees=degrees, skewness=-skewness)
     assert mirrored == pytest.approx((-high, -low))
 
 

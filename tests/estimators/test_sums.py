@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from unskew.data.propensities import Propensities
 from unskew.errors import UsageError
+from unskew.estimators.intervals import Moments
 from unskew.estimators.point import ips, self_normalized
 from unskew.estimators.sums import Clusters, Resampling, Sums
 from unskew.kernels import blocks
@@ -30,6 +32,18 @@ def test_sums_of_parts_add_up(cut: int) -> None:
 
     np.testing.assert_allclose(together.total, whole.total)
     np.testing.assert_allclose(together.moment, whole.moment)
+
+
+def test_sums_and_moments_have_the_same_bits_with_any_number_of_blas_threads() -> None:
+    delta = np.random.default_rng(1).normal(size=(2, 3 * blocks.BLOCK + 5))
+    found = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads, user_api="blas"):
+            sums, moments = Sums.of(delta), Moments.of(delta)
+            found.append([sums.total, sums.moment, moments.second, moments.third, moments.fourth])
+
+    for one, other in zip(*found, strict=True):
+        assert np.array_equal(one, other)
 
 
 def test_sums_of_disjoint_clusters_add_up() -> None:

@@ -16,8 +16,10 @@ from unskew.data.estimation import RandomSample, Strata
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
+from unskew.estimators.estimate import Estimate
 from unskew.estimators.point import IPS, SNIPS
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells
+from unskew.estimators.sums import Clusters, Deltas, ObservedCells, SumSpec
+from unskew.estimators.variance import find_uncertain_share
 from unskew.propensity import PopularityPropensity, UniformPropensity
 from unskew.types import Vector
 
@@ -149,6 +151,29 @@ def test_a_sample_that_names_users_is_clustered_by_them() -> None:
     assert isinstance(other, Strata)
     assert other.sample is not None
     assert other.sample.by_user is None
+
+
+def test_limits_with_a_sample_by_users_invert_a_test_with_its_design_effect() -> None:
+    user = np.repeat(np.arange(8), 10)
+    item = np.tile(np.arange(10), 8)
+    sample = Ratings.from_arrays(user, item, TRUTH[user, item])
+    model = unskew.NaiveBayesPropensity().fit(LOG, mcar=sample)
+    estimate = SNIPS().estimate(Deltas(LOG.rating[None]), make_cells(model.predict(LOG)))
+    outside = estimate.outside
+    assert outside is not None
+    gradient = outside.gradient[0]
+    plain = replace(outside.sample, by_user=None, n_cells=None)
+    effect = outside.covariance[0, 0] / plain.covariance(outside.gradient)[0, 0]
+    variance = float(estimate.covariance[0, 0] - outside.covariance[0, 0])
+    test = outside.test_shares(np.ones(1), float(estimate.value[0]), variance, 0.0)
+    interval = estimate.of(0, level=0.95)
+
+    assert outside.sample.find_design_effect(gradient) == pytest.approx(effect)
+    assert plain.find_design_effect(gradient) == 1.0
+    assert test.design_effect == pytest.approx(effect)
+    for limit in (interval.low, interval.high):
+        t = stats.t.ppf(0.975, interval.degrees)
+        assert abs(test.statistic(limit)) == pytest.approx(t, rel=0.05)
 
 
 @pytest.mark.parametrize("sizes", [(2, 2), (2, 3), (3, 4)])
@@ -309,7 +334,8 @@ def test_contributions_are_the_derivative_of_the_refitted_estimate(
     total = TRUTH.size if estimator.name == "ips" else weight.sum()
     mean = 0.0 if estimator.name == "ips" else refit(ones)
     residual = (delta - mean)[None]
-    contribution = (residual * weight - strata.correct(residual, weight, weight).score)[0] / total
+    score = strata.correct(residual, weight, weight).score_of(slice(None))
+    contribution = (residual * weight - score)[0] / total
     for cell in RNG.choice(delta.size, 12, replace=False):
         step = np.zeros(delta.size)
         step[cell] = 1e-5
@@ -393,12 +419,59 @@ def test_half_samples_are_the_mean_squared_difference_of_complementary_refits() 
         first, second = (np.average(LOG.rating[rows], weights=1 / p) for rows, p in pair)
         squared.append((first - second) ** 2 / 4)
 
+    z = propensities.inverse * (LOG.rating - estimate.value)
+    share = ((1 - propensities.values) * z**2).sum() / (z**2).sum()
     assert len(squared) == 20
-    assert estimate.covariance[0, 0] == pytest.approx(np.mean(squared))
+    assert estimate.covariance[0, 0] == pytest.approx(share * np.mean(squared))
     interval = estimate.of(0, level=0.95)
     assert interval.high - interval.value == pytest.approx(
         stats.t.ppf(0.975, 20) * interval.std_error
     )
+
+
+@pytest.mark.parametrize("n_observed", [2, 4])
+def test_half_samples_have_the_variance_of_a_mean_of_some_cells_by_enumeration(
+    n_observed: int,
+) -> None:
+    """The log has some of 6 cells, each with the same probability; all logs are enumerated."""
+    delta = np.array([0.0, 1.0, 1.0, 4.0, 6.0, 9.0])
+    means, variances = [], []
+    for rows in combinations(range(delta.size), n_observed):
+        seen = delta[list(rows)]
+        means.append(seen.mean())
+        propensities = Propensities(np.full(n_observed, n_observed / delta.size))
+        clusters = Clusters(np.arange(n_observed, dtype=np.int32), n_observed)
+        cells = ObservedCells(clusters, clusters, propensities, universe=Universe(1, delta.size))
+        deltas, spec = Deltas(seen[None]), SumSpec(is_weighted=True, is_ratio=True)
+        value = Estimate(np.array([seen.mean()]), np.eye(1))
+        share = find_uncertain_share(spec, deltas, cells, value)
+        halves = [list(half) for half in combinations(range(n_observed), n_observed // 2)]
+        others = [[row for row in range(n_observed) if row not in half] for half in halves]
+        squared = [
+            (seen[one].mean() - seen[other].mean()) ** 2 / 4
+            for one, other in zip(halves, others, strict=True)
+        ]
+        variances.append(share * np.mean(squared))
+
+    assert np.mean(variances) == pytest.approx(np.var(means), rel=1e-12)
+
+
+def test_the_share_of_half_samples_is_that_of_the_most_uncertain_difference() -> None:
+    delta = RNG.gamma(2.0, size=(3, len(LOG)))
+    values = np.linspace(0.1, 0.9, len(LOG))
+    cells = make_cells(Propensities(values))
+    estimate = SNIPS().estimate(Deltas(delta), cells)
+    spec = SumSpec(is_weighted=True, is_ratio=True)
+    z = (delta - estimate.value[:, None]) / values
+    shares = [
+        ((1 - values) * np.square(row)).sum() / np.square(row).sum()
+        for row in [*z, z[0] - z[1], z[0] - z[2], z[1] - z[2]]
+    ]
+    share = find_uncertain_share(spec, Deltas(delta), cells, estimate)
+
+    assert share == pytest.approx(max(shares))
+    by_user = replace(cells, cluster="user")
+    assert find_uncertain_share(spec, Deltas(delta), by_user, estimate) == 1.0
 
 
 def test_propensities_known_gives_the_standard_error_of_known_propensities() -> None:

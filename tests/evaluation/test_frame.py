@@ -568,7 +568,7 @@ def test_formulas_that_are_not_elementwise_raise_an_error() -> None:
         ({"prediction": "c"}, ColumnError, "there is no column 'c' for prediction="),
         ({"prediction": []}, UsageError, "must be the name of a column"),
         ({"prediction": 3}, UsageError, "must be the name of a column"),
-        ({"by": "country"}, ColumnError, "there is no column 'country'; the columns are"),
+        ({"by": "country"}, ColumnError, "there is no column 'country' for by; the columns are"),
         ({"rating": "half"}, BadRatingError, "column 'half' has the type String, not numbers"),
         ({"cluster": "country"}, UnknownNameError, "unknown value 'country' of cluster"),
         ({"on_bad": "ignore"}, UnknownNameError, "unknown value 'ignore' of on_bad"),
@@ -1046,7 +1046,7 @@ def test_models_without_strata_are_refused_by_name() -> None:
     binned = NaiveBayesPropensity(bins=[2.5]).fit(log, universe=SPACE, mcar=SAMPLE)
     with pytest.raises(UsageError, match="bins are not supported for frames"):
         from_frame(frame, propensity=binned, **options)
-    with pytest.raises(UsageError, match="the model was not fitted to a frame"):
+    with pytest.raises(UsageError, match="needs a model that was fitted with fit_frame"):
         from_frame(frame, propensity=PopularityPropensity().fit(log, universe=SPACE), **options)
     with pytest.raises(UsageError, match="not fitted yet"):
         from_frame(frame, propensity=UniformPropensity(), **options)

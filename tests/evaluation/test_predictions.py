@@ -298,7 +298,7 @@ def test_repeated_predictions_are_refused(log: Ratings, make: Make) -> None:
 
     with pytest.raises(
         BadPredictionError,
-        match=r"2 cells have more than one prediction; the first is repeated at row 63 of",
+        match=r"has more than one prediction for 2 cells; the first is repeated at row 63 of",
     ):
         judge(log, make(repeated))
 
@@ -529,3 +529,13 @@ def test_a_matrix_of_another_shape_is_named_by_ranking_metrics_too(
 ) -> None:
     with pytest.raises(BadPredictionError, match=rf"got predictions of shape \({len(scores)}, "):
         evaluate(log, scores, metrics=["recall@3"], estimators=["naive"], relevance_threshold=4)
+
+
+def test_a_score_that_is_nan_names_model_user_and_item(log: Ratings) -> None:
+    def score(users: np.ndarray, items: np.ndarray) -> Matrix:
+        is_bad = (users == "u3")[:, None] & (items == ITEMS[2])
+        return np.where(is_bad, np.nan, score_ids(users, items))
+
+    message = f"model 'broken': the score of user 'u3' for item {ITEMS[2]} is NaN"
+    with pytest.raises(BadPredictionError, match=message):
+        evaluate(log, {"broken": score}, metrics=["dcg@3"], estimators=["naive"])

@@ -141,7 +141,7 @@ def test_a_sequence_refuses_what_it_cannot_do() -> None:
         ({"planned_size": None}, "needs the size that the log is planned to have"),
         ({"planned_size": 0}, "planned_size must be a whole number"),
         ({"sequence": False}, "planned_size is for limits that hold at every look"),
-        ({"estimators": ["user_normalized"]}, "'user_normalized' has no limits that hold at"),
+        ({"estimators": ["user_normalized"]}, "'user_normalized' has no confidence sequence"),
         ({"cluster": "both"}, "not for cluster='both'"),
         ({"bootstrap": 10}, "a bootstrap has no limits"),
         ({"metrics": ["recall@5"], "relevance_threshold": 4}, "is not a sum over cells"),

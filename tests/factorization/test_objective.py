@@ -66,8 +66,8 @@ def test_an_error_names_the_user_or_item_without_a_unique_solution(side: str, na
     with (
         pytest.raises(
             UsageError,
-            match=rf"{side} {name} \(2 ratings, 1 factor\) has no unique solution with l2=0\. "
-            "Use l2 > 0 or fewer factors",
+            match=rf"^the least-squares problem for the factors of {side} {name} \(2 ratings, "
+            r"1 factor, l2=0\) has no unique solution\. Use a larger l2 or fewer factors\.$",
         ),
         name_unsolved_rows(log, 0.0),
     ):

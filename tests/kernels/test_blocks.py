@@ -2,9 +2,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
-from unskew.kernels.blocks import BLOCK, cut_rows, dot, sum_by_code, sum_products, take_columns
+from unskew.kernels.blocks import (
+    BLOCK,
+    add_columns,
+    cut_rows,
+    dot,
+    dot_rows,
+    sum_by_code,
+    sum_products,
+    take_columns,
+)
 
 N = 3 * BLOCK + 5
 RNG = np.random.default_rng(0)
@@ -32,18 +40,22 @@ def test_sums_by_code(n: int) -> None:
 def test_columns_are_taken_by_index() -> None:
     table = RNG.normal(size=(3, 7))
 
+    columns = COLUMNS.copy()
+    add_columns(columns, table, CODE)
+
     assert np.array_equal(take_columns(table, CODE), table[:, CODE])
+    assert np.array_equal(columns, COLUMNS + table[:, CODE])
+
+
+def test_inner_products_of_rows_are_those_of_single_rows() -> None:
+    first, second = COLUMNS[:, :BLOCK], COLUMNS[::-1, :BLOCK]
+
+    assert np.array_equal(
+        dot_rows(first, second), [dot(*rows) for rows in zip(first, second, strict=True)]
+    )
 
 
 def test_products_of_columns() -> None:
     block = COLUMNS[:, :BLOCK]
 
     assert sum_products(2 * block, block) == pytest.approx(2 * block @ block.T)
-
-
-def test_a_block_is_added_in_the_same_order_by_any_number_of_threads() -> None:
-    values = []
-    for n_threads in (1, 2):
-        with threadpool_limits(n_threads, user_api="blas"):
-            values.append([dot(COLUMNS[0, rows], COLUMNS[1, rows]) for rows in cut_rows(N)])
-    assert values[0] == values[1]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from unskew.model_selection.comparison import (
     BEST_CONSTANT,
     LOG_MEAN,
     NO_OFFSETS,
-    Learner,
+    LearnerComparison,
+    _make_baseline,
     compare_learners,
 )
+from unskew.model_selection.learners import Learner
 from unskew.models.baselines import GlobalMean, OffsetsOnly
 from unskew.models.doubly_robust import TDR, DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -54,6 +57,12 @@ def test_constants_and_the_offset_free_naive_model_are_always_there(comparison: 
     )
     best = np.abs(TEST.rating - np.median(TEST.rating)).mean()
     assert comparison.row(BEST_CONSTANT, metric="mae", test="all")["mean"] == pytest.approx(best)
+
+
+def test_the_baseline_may_choose_every_penalty_of_its_rivals() -> None:
+    rivals = [Learner(MF, {"l2": (7.0, 10.0)}), Learner(MF, {"l2": ["auto"]}), Learner(MF)]
+
+    assert _make_baseline(rivals).grid == {"l2": (0.3, 1.0, 3.0, 7.0, 10.0, 30.0, 100.0)}
 
 
 def test_one_seed_says_what_evaluate_says() -> None:
@@ -244,9 +253,39 @@ def test_refusals(settings: dict[str, Any], error: type[Exception], match: str) 
         )
 
 
-def test_an_unknown_row_is_named(comparison: Any) -> None:
-    with pytest.raises(UnknownNameError, match="unknown row 'ips, mse, test'"):
-        comparison.row("ips", metric="mse")
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        (
+            {"learner": "isp"},
+            r"unknown learner of this comparison 'isp'; valid names are: .*ips.*mean 'ips'\?",
+        ),
+        ({"metric": "rmse"}, "unknown metric of this comparison 'rmse'; valid names are: mse, mae"),
+        ({"test": "test"}, "unknown test of this comparison 'test'; valid names are: all, half"),
+        ({"learner": "isp", "test": "test"}, "unknown learner"),
+    ],
+)
+def test_each_unknown_name_of_a_row_is_named_alone(
+    comparison: LearnerComparison, wrong: dict[str, str], match: str
+) -> None:
+    with pytest.raises(UnknownNameError, match=match) as caught:
+        comparison.row(**{"learner": "ips", "metric": "mse", "test": "all"} | wrong)
+
+    assert caught.value.parameter == next(iter(wrong))
+    assert caught.value.value == next(iter(wrong.values()))
+
+
+def test_names_that_have_no_row_together(comparison: LearnerComparison) -> None:
+    rows = [
+        row
+        for row in comparison.rows
+        if (row["learner"], row["metric"], row["test"]) != ("ips", "mse", "half")
+    ]
+
+    with pytest.raises(
+        UsageError, match=r"learner 'ips' has no row for metric 'mse' and test 'half'\."
+    ):
+        replace(comparison, rows=rows).row("ips", metric="mse", test="half")
 
 
 def test_the_same_random_state_gives_the_same_numbers(comparison: Any) -> None:

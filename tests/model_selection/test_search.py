@@ -415,3 +415,132 @@ def test_weights_below_one_need_a_model_with_that_setting() -> None:
 def test_transforms_need_propensities() -> None:
     with pytest.raises(UsageError, match="transforms inverse propensities, but there are none"):
         cross_validate(GlobalMean(), LOG, grid={"weight_transform": [Clip(5.0)]})
+
+
+# Repetitions, rules, halving, edges
+
+
+def test_repetitions_are_the_searches_of_the_seeds_averaged() -> None:
+    options: Any = {"propensities": P, "grid": {"l2": [1.0, 30.0]}, "refit": False}
+    model = MatrixFactorization(2, max_iter=20)
+    single = [cross_validate(model, LOG, random_state=seed, **options) for seed in (4, 5, 6)]
+    together = cross_validate(model, LOG, random_state=4, n_repeats=3, **options)
+
+    for row in together.table:
+        parts = [
+            each["score"] for result in single for each in result.table if each["l2"] == row["l2"]
+        ]
+        assert row["score"] == pytest.approx(np.mean(parts))
+    assert together.setup["n_repeats"] == 3
+
+
+def test_the_one_standard_error_rule_refits_the_simpler_model() -> None:
+    options: Any = {"propensities": P, "grid": {"l2": [1.0, 3.0, 9.0]}, "extend_grid": False}
+    best = cross_validate(OffsetsOnly(), LOG, **options)
+    simple = cross_validate(OffsetsOnly(), LOG, rule="one_standard_error", **options)
+
+    assert simple.best_params["l2"] >= best.best_params["l2"]
+    assert simple.best_model.l2 == simple.best_params["l2"]
+    assert simple.table == best.table or len(simple.table) == len(best.table)
+    assert "simplest near the best" in repr(simple)
+    scores = {row["l2"]: row["score"] for row in simple.table}
+    assert simple.best_score == scores[simple.best_params["l2"]]
+
+
+def test_halving_scores_the_best_half_on_each_further_fold() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    full = cross_validate(
+        Constant(), LOG, propensities=P, grid={"value": values}, n_folds=4, refit=False
+    )
+    halved = cross_validate(
+        Constant(),
+        LOG,
+        propensities=P,
+        grid={"value": values},
+        n_folds=4,
+        refit=False,
+        halving=True,
+    )
+
+    assert halved.best_params == full.best_params
+    assert halved.best_score == pytest.approx(full.best_score)
+    n_scored = [row["std"] for row in halved.table]
+    assert sum(np.isnan(std) for std in n_scored) == 4  # the worse half has only one fold
+    assert np.isnan(n_scored[-4:]).all()
+
+
+@pytest.mark.parametrize("estimator", ["snips", "dr", "sndr"])
+def test_a_constant_model_scores_as_evaluate_does(estimator: str) -> None:
+    result = cross_validate(
+        Constant(),
+        LOG,
+        propensities=P,
+        grid={"value": [2.0]},
+        n_folds=2,
+        estimator=estimator,
+        refit=False,
+    )
+    parts = []
+    for fold in split(LOG, P, n_folds=2, random_state=0):
+        imputer = MatrixFactorization().fit(fold.training.log, fold.training.propensities)
+        evaluation = unskew.evaluate(
+            fold.validation,
+            {"m": np.full(len(fold.validation), 2.0)}
+            if estimator == "snips"
+            else {"m": np.full((LOG.n_users, LOG.n_items), 2.0)},
+            propensities=fold.validation_propensities,
+            metrics=["mse"],
+            estimators=[estimator],
+            imputation=None if estimator == "snips" else imputer,
+            universe=(LOG.n_users, LOG.n_items),
+        )
+        parts.append(evaluation.risk("m", metric="mse", estimator=estimator).estimate)
+
+    assert result.best_score == pytest.approx(np.mean(parts))
+
+
+@unconverged_is_fine
+def test_a_search_goes_on_beyond_the_edge_of_its_grid() -> None:
+    log, p, _ = planted(np.random.default_rng(0))
+    wide = cross_validate(
+        OffsetsOnly(), log, propensities=p, grid={"l2": [1e-3, 1e-2, 0.1, 1.0, 10.0]}
+    )
+    narrow = cross_validate(OffsetsOnly(), log, propensities=p, grid={"l2": [1e-3, 3e-3, 1e-2]})
+
+    assert wide.best_params == {"l2": 0.1}
+    assert wide.edges == ()
+    assert narrow.best_params["l2"] == pytest.approx(0.1, rel=0.2)
+    (sentence,) = narrow.edges
+    assert sentence.startswith("the grid of l2 was extended to 0.0333333, 0.111111")
+    assert "is inside now" in sentence
+    assert sentence in repr(narrow)
+
+
+@unconverged_is_fine
+def test_a_search_that_stays_at_an_edge_says_so() -> None:
+    log, p, _ = planted(np.random.default_rng(0))
+    options: Any = {"propensities": p, "grid": {"l2": [1e-7, 1e-6, 1e-5]}}
+    fixed = cross_validate(OffsetsOnly(), log, extend_grid=False, **options)
+    tried = cross_validate(OffsetsOnly(), log, **options)
+
+    assert len(fixed.table) == 3
+    assert fixed.edges == (
+        "the grid of l2 may be too narrow; its best value, 1e-05, is at the edge: try values "
+        "beyond it",
+    )
+    assert len(tried.table) == 3 + 4
+    assert "its best value, 0.1, is still at the edge" in tried.edges[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"n_repeats": 0}, "n_repeats must be a whole number"),
+        ({"rule": "worst"}, "rule"),
+        ({"halving": "yes"}, "halving"),
+        ({"extend_grid": 1}, "extend_grid"),
+    ],
+)
+def test_refused_rules(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        cross_validate(Constant(), LOG, grid={"value": [1.0]}, **settings)

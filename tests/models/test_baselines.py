@@ -12,7 +12,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.weights import training_weights
 from unskew.errors import BadPropensityError, NotFittedError, UsageError
 from unskew.factorization.objective import scaled_ridge
-from unskew.models.baselines import GlobalMean, OffsetsOnly, Popularity
+from unskew.models.baselines import GlobalMean, ItemAverage, OffsetsOnly, Popularity
 from unskew.models.matrix_factorization import MatrixFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
@@ -194,3 +194,14 @@ def test_bad_arguments_are_refused() -> None:
         Popularity().fit(LOG, [0.5, 0.5])
     with pytest.raises(NotFittedError, match=r"GlobalMean\(\) is not fitted yet"):
         GlobalMean().predict(["ann"], ["up"])
+
+
+def test_the_item_average_by_hand() -> None:
+    """Item 0 has ratings 5 and 1 with weights 1 and 4, item 1 has one rating, item 2 has none."""
+    log = Ratings.from_codes([0, 1, 1], [0, 0, 1], [5.0, 1.0, 4.0], shape=(2, 3))
+    model = ItemAverage().fit(log, np.array([1.0, 0.25, 0.5]))
+
+    mean = (5 + 4 * 1 + 2 * 4) / 7
+    assert model.predict([0, 1, 0], [0, 1, 2]) == pytest.approx([9 / 5, 4.0, mean])
+    assert model.predict([0], [99], on_unknown="fallback") == pytest.approx([mean])
+    assert ItemAverage().fit(log).predict([0], [0]) == pytest.approx([3.0])

@@ -175,9 +175,19 @@ def test_a_long_row_without_a_solution_is_named(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(
         UsageError,
-        match=r"user 0 \(10 ratings, 30 factors\) has no unique solution with l2=0\. Use l2 > 0",
+        match=r"user 0 \(10 ratings, 30 factors, l2=0\) has no unique solution\. Use a larger l2",
     ):
         MatrixFactorization(30, 0.0, offsets="none", solver="als", max_iter=2).fit(
+            LOG.take(np.arange(20))
+        )
+
+
+def test_a_positive_penalty_that_is_too_small_is_to_be_raised() -> None:
+    """With l2 > 0 already, ``Use l2 > 0`` would be no help."""
+    with pytest.raises(
+        UsageError, match=r"l2=1e-300\) has no unique solution\. Use a larger l2 or fewer factors\."
+    ):
+        MatrixFactorization(30, 1e-300, offsets="none", solver="als", max_iter=2).fit(
             LOG.take(np.arange(20))
         )
 
@@ -238,6 +248,16 @@ def test_absolute_loss_has_the_smaller_absolute_error() -> None:
     assert absolute.objective_ < objective(squared, LOG, P.inverse)
 
 
+def test_sweeps_on_absolute_loss_end_no_higher_than_rounds_of_the_reduced_objective() -> None:
+    sweeps, rounds = (
+        MatrixFactorization(4, 5.0, loss="absolute", solver=solver, tol=1e-7).fit(LOG, P)
+        for solver in ("als", "reduced")
+    )
+
+    assert sweeps.converged_
+    assert sweeps.objective_ < rounds.objective_ * (1 + 1e-4)
+
+
 @pytest.mark.parametrize("loss", ["squared", "absolute"])
 @pytest.mark.parametrize(
     ("solver", "n_factors"), [("reduced", 3), ("als", 3), ("als", 50), ("lbfgs", 3)]
@@ -245,8 +265,6 @@ def test_absolute_loss_has_the_smaller_absolute_error() -> None:
 def test_the_result_does_not_depend_on_the_number_of_threads(
     solver: Any, n_factors: int, loss: Any
 ) -> None:
-    if (loss, solver) == ("absolute", "als"):
-        pytest.skip("alternating least squares is for squared loss")
     big = unskew.simulate(n_users=400, n_items=300, density=0.5, alpha=0.9, random_state=2)
     fits = [
         MatrixFactorization(n_factors, 1.0, loss=loss, solver=solver, max_iter=5, n_threads=n).fit(
@@ -481,7 +499,7 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
         ({"tol": float("nan")}, "tol must be a finite number"),
         ({"random_state": -1}, "random_state must be a whole number"),
         ({"offsets": "some"}, "unknown value 'some' of offsets"),
-        ({"loss": "absolute", "solver": "als"}, "unknown solver for absolute loss 'als'"),
+        ({"loss": "absolute", "solver": "cg"}, "unknown solver for absolute loss 'cg'"),
         ({"loss": "cubic"}, "unknown value 'cubic' of loss"),
         ({"normalize": "all"}, "unknown value 'all' of normalize"),
         ({"dtype": "float16"}, "unknown value 'float16' of dtype"),

@@ -337,7 +337,7 @@ def test_the_table_has_systems_and_constants_beside_the_paper(result: Reproducti
     assert result.table["chosen"][2].endswith("none")
     assert "Of all systems except MF-IPS," in result.summary
     assert "In the first trial, the difference, paired by user, is " in result.summary
-    assert "All 8 trainings took" in result.summary
+    assert "Training all models, with the search of their settings, took" in result.summary
     assert json.loads(result.to_json())["name"] == "table2"
 
 

@@ -322,7 +322,7 @@ def test_parts_of_a_log_give_the_same_result(world: ImpressionSimulation) -> Non
 def test_a_request_that_is_split_over_parts_is_refused(world: ImpressionSimulation) -> None:
     part = world.log.take(np.arange(5))
 
-    with pytest.raises(BadImpressionError, match=r"5 requests are split over parts"):
+    with pytest.raises(BadImpressionError, match=r"parts of the log share 5 requests"):
         PolicyPlan({"new": as_policy(world.target)}).evaluate([part, part])
 
 

@@ -243,11 +243,11 @@ def bandit(**changes: Any) -> pd.DataFrame:
         ({"p": [0.5, 0.0, 1.5, 1]}, BadPropensityError, "probability: 2 of 4 rows have a value"),
         ({"new": [0.5, -0.1, 1, 1]}, BadPropensityError, "policy 'new': 1 of 4 rows"),
         ({"new": [0.5, np.nan, 1, 1]}, BadPropensityError, "policy 'new': 1 of 4 rows"),
-        ({"request_id": [1, 1, 3, 4]}, BadImpressionError, "1 requests have two users"),
+        ({"request_id": [1, 1, 3, 4]}, BadImpressionError, r"two users in 1 request\."),
         (
             {"request_id": [1, 1, 3, 4], "user_id": [1, 1, 2, 3]},
             BadImpressionError,
-            "1 requests show two items at one position",
+            r"two items at one position in 1 request\.",
         ),
         ({"reward": ["a"] * 4}, ColumnError, "column 'reward' has the type String, not numbers"),
         ({"position": [1, 1, 1, 500]}, BadImpressionError, "positions reach 500"),

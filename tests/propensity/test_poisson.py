@@ -9,25 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import digamma
+from scipy.special import digamma, gammaln
 from scipy.stats import gamma
 
 import unskew
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import ModelFileError, UniverseError, UnknownNameError, UsageError
+from unskew.kernels.poisson import log_gamma_and_digamma
 from unskew.propensity.low_rank import ObservedMatrix
 from unskew.propensity.poisson import (
     GammaFactors,
+    Likelihood,
     PoissonPropensity,
-    expected_counts,
-    penalty,
+    Posterior,
+    Prior,
     prior_rate,
     random_factors,
-    sweep,
 )
+from unskew.threads import Workers
 
-LIKELIHOODS = ["bernoulli", "poisson"]
+LIKELIHOODS: list[Likelihood] = ["bernoulli", "poisson"]
 
 
 def log_of(seen: np.ndarray) -> Ratings:
@@ -89,13 +91,28 @@ def dense_bound(
     return total
 
 
+def posterior_of(
+    bits: ObservedMatrix, likelihood: Likelihood, shape: float = 0.5, rate: float = 0.25
+) -> Posterior:
+    return Posterior(bits, Prior(shape, rate), likelihood, Workers(1))
+
+
+def test_log_gamma_and_digamma_are_those_of_scipy() -> None:
+    x = np.geomspace(0.01, 1e5, 500)
+    found = np.array([log_gamma_and_digamma(each) for each in x])
+
+    np.testing.assert_allclose(found[:, 0], gammaln(x), rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(found[:, 1], digamma(x), rtol=1e-13, atol=1e-13)
+
+
 def test_one_factor_sweep_by_hand() -> None:
     """O is [[1, 1], [1, 0]] and every mean starts at 1, so each count is 1 (poisson)."""
     bits = ObservedMatrix.of_log(log_of([[1, 1], [1, 0]]), Universe(2, 2))
     ones = GammaFactors(np.ones((2, 1)), np.ones((1, 1)))
 
-    expected, _ = expected_counts(bits, ones, ones, "poisson")
-    users, items = sweep(bits, ones, ones, expected, 0.5, 0.25)
+    posterior = posterior_of(bits, "poisson")
+    expected, _ = posterior.evaluate(ones, ones)
+    users, items = posterior.sweep(ones, ones, expected)
 
     np.testing.assert_allclose(users.shape[:, 0], [2.5, 1.5])
     np.testing.assert_allclose(users.rate, [[2.25]])
@@ -111,12 +128,29 @@ def test_a_count_of_at_least_one_has_the_mean_of_a_truncated_poisson() -> None:
     )
     level = np.exp(digamma(2) - np.log(0.5) + digamma(3) - np.log(2))
 
-    expected, evidence = expected_counts(bits, users, items, "bernoulli")
+    expected, bound = posterior_of(bits, "bernoulli").evaluate(users, items)
+    _, of_one_count = posterior_of(bits, "poisson").evaluate(users, items)
 
     counts = np.arange(1, 60)
     mass = np.exp(counts * np.log(level) - np.cumsum(np.log(counts)))
-    assert expected[0, 0] * level == pytest.approx((counts * mass).sum() / mass.sum())
-    assert evidence == pytest.approx(np.log(mass.sum()))
+    mean = (counts * mass).sum() / mass.sum()
+    assert expected.by_user[0, 0] == pytest.approx(mean)
+    np.testing.assert_allclose(expected.by_item[:, 0], [mean, 0])
+    assert bound - of_one_count == pytest.approx(np.log(mass.sum()) - np.log(level))
+
+
+def test_a_cell_that_is_observed_for_certain_has_a_finite_bound() -> None:
+    """L = 10^4, where e^L is not finite."""
+    bits = ObservedMatrix.of_log(log_of([[1, 0]]), Universe(1, 2))
+    sharp = GammaFactors(np.full((1, 1), 1e6), np.full((1, 1), 1e4))
+    items = GammaFactors(np.full((2, 1), 1e6), np.full((1, 1), 1e4))
+
+    counts, bound = posterior_of(bits, "bernoulli").evaluate(sharp, items)
+    _, of_one_count = posterior_of(bits, "poisson").evaluate(sharp, items)
+
+    level = np.exp(2 * digamma(1e6)) / 1e8
+    assert counts.by_user[0, 0] == pytest.approx(level)
+    assert bound - of_one_count == pytest.approx(level - np.log(level))
 
 
 def test_propensities_are_those_of_the_mean_factors() -> None:
@@ -139,15 +173,14 @@ def test_the_default_rate_gives_the_prior_the_density_of_the_log() -> None:
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_the_sparse_bound_is_the_dense_one(likelihood: str) -> None:
+def test_the_sparse_bound_is_the_dense_one(likelihood: Likelihood) -> None:
     log = random_log(4, 3)
     bits = ObservedMatrix.of_log(log, Universe(4, 3))
     users, items = random_factors(bits, 2, np.random.default_rng(1))
     seen = np.zeros((4, 3), dtype=bool)
     seen[log.user, log.item] = True
 
-    bound = expected_counts(bits, users, items, likelihood)[1]
-    bound -= penalty(bits, users, items, 0.4, 1.3)
+    _, bound = posterior_of(bits, likelihood, 0.4, 1.3).evaluate(users, items)
 
     assert bound == pytest.approx(dense_bound(seen, users, items, likelihood, 0.4, 1.3), rel=1e-7)
 
@@ -189,19 +222,17 @@ def test_the_bound_rises_every_sweep_and_propensities_are_probabilities(
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
-def test_no_posterior_nearby_has_a_higher_bound(likelihood: str) -> None:
+def test_no_posterior_nearby_has_a_higher_bound(likelihood: Likelihood) -> None:
     """At the fixed point of the updates, the gradient of the bound is 0."""
     log = random_log(6, 5)
     bits = ObservedMatrix.of_log(log, Universe(6, 5))
     users, items = random_factors(bits, 2, np.random.default_rng(0))
+    posterior = posterior_of(bits, likelihood, 0.3, 0.5)
     for _ in range(1000):
-        users, items = sweep(
-            bits, users, items, expected_counts(bits, users, items, likelihood)[0], 0.3, 0.5
-        )
+        users, items = posterior.sweep(users, items, posterior.evaluate(users, items)[0])
 
     def bound(users: GammaFactors, items: GammaFactors) -> float:
-        evidence = expected_counts(bits, users, items, likelihood)[1]
-        return evidence - penalty(bits, users, items, 0.3, 0.5)
+        return posterior.evaluate(users, items)[1]
 
     rng, step = np.random.default_rng(1), 1e-4
     for _ in range(10):
@@ -256,6 +287,34 @@ def test_the_order_of_the_log_does_not_matter_and_the_seed_decides() -> None:
     assert not np.allclose(
         first.user_factors_, PoissonPropensity(4, random_state=1).fit(log).user_factors_
     )
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_momentum_reaches_at_least_the_bound_of_plain_sweeps(likelihood: Likelihood) -> None:
+    _, log = gamma_poisson(120, 90)
+    model = PoissonPropensity(5, likelihood=likelihood, max_iter=1000).fit(log)
+    bits = ObservedMatrix.of_log(log, Universe(log.n_users, log.n_items))
+    posterior = posterior_of(bits, likelihood, 0.3, model.rate_)
+    factors, history = random_factors(bits, 5, np.random.default_rng(0)), [-np.inf]
+    while True:
+        counts, bound = posterior.evaluate(*factors)
+        if bound - history[-1] <= 1e-5 * abs(bound):
+            break
+        factors, history = posterior.sweep(*factors, counts), [*history, bound]
+
+    assert model.converged_
+    assert model.history_[-1] > bound - 1e-4 * abs(bound)
+    n_sweeps = int(np.argmax(np.array(model.history_) > bound - 1e-4 * abs(bound)))
+    assert n_sweeps < 0.7 * len(history)
+
+
+def test_the_number_of_threads_does_not_matter() -> None:
+    log = random_log(700, 400)
+
+    one, two = (PoissonPropensity(4, n_threads=n).fit(log) for n in (1, 2))
+
+    assert one.history_ == two.history_
+    np.testing.assert_array_equal(one.item_factors_, two.item_factors_)
 
 
 def test_known_propensities_are_recovered_the_better_the_more_data() -> None:

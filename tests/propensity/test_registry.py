@@ -40,7 +40,7 @@ def build(name: str) -> PropensityModel:
 def test_names_that_users_type() -> None:
     assert set(PROPENSITY_MODELS) == {
         *("uniform", "popularity", "nb", "logistic", "boosted", "classifier", "onebit", "poisson"),
-        *("clipped", "scaled", "calibrated", "cross_fitted"),
+        *("clipped", "scaled", "calibrated", "cross_fitted", "raked"),
     }
     assert PROPENSITY_MODELS.find("naive_bayes").name == "nb"
 

@@ -136,7 +136,8 @@ def test_what_it_cannot_add_up_is_refused() -> None:
         )
     with pytest.raises(
         UniverseError,
-        match="the universe has 9 users x 9 items, but the log lists 2 users and 2 items",
+        match="the universe has 9 users x 9 items, but the log has the ids of only 2 users and 2 "
+        "items, and this model needs the ids of the whole universe",
     ):
         ScaledPropensity(PopularityPropensity()).fit(LOG, universe=(9, 9))
     with pytest.raises(

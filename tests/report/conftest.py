@@ -24,6 +24,9 @@ from unskew import (
 )
 from unskew.evaluation import Monitor, Watch
 from unskew.model_selection.comparison import compare_learners
+from unskew.model_selection.leaderboard import rank_learners
+from unskew.model_selection.learners import Learner
+from unskew.model_selection.protocols import RandomTestData
 from unskew.models import GlobalMean
 from unskew.paper.demo import run_demo
 from unskew.paper.toy import reproduce_toy
@@ -86,6 +89,15 @@ def results() -> dict[str, Any]:
                 log,
                 {"plain": MatrixFactorization(1, max_iter=5), SCRIPT: GlobalMean()},
                 test=log,
+                n_repeats=2,
+            ),
+            "leaderboard": rank_learners(
+                RandomTestData(log, log.take(np.arange(100)), propensities),
+                learners={
+                    "plain": Learner(MatrixFactorization(1), {"l2": [1.0, 5.0, 9.0]}),
+                    SCRIPT: Learner(GlobalMean()),
+                },
+                protocols=["paper", "leaky"],
                 n_repeats=2,
             ),
             "reproduction": reproduce_toy(trials=3),

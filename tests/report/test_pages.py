@@ -288,11 +288,7 @@ def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
             f"(the weights add up to {share:.0%} of the cells).",
             True,
         ),
-        (
-            " Nothing can be said about which model is better. (The plain average says m, by "
-            "1.000.)",
-            False,
-        ),
+        (" This evaluation cannot say which model is better.", False),
     )
     page = build_page(record)
     words = " ".join((*page.assumptions, *(each.text for each in page.sections)))
@@ -307,8 +303,7 @@ def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     equal = evaluate(WORLD.log, tied, propensities=propensities, metrics=["mae", "mse"])
     assert headline(record_of(equal)).endswith(
-        " of the cells). Nothing can be said about which model is better. (The plain average "
-        "cannot tell them apart.)"
+        " of the cells). This evaluation cannot say which model is better."
     )
     naive = evaluate(WORLD.log, WORLD_APART, propensities=propensities, estimators=["naive"])
     assert "Not reliable" not in headline(record_of(naive))
@@ -383,7 +378,11 @@ def test_equal_models_are_apart_by_at_most_the_limit() -> None:
     )
 
     assert low < 0 < high
-    assert f", so neither is better by more than {max(-low, high):.2f}" in headline(record)
+    shown = headline(record)
+    assert f"m can be better by up to {-low:.2f}, and n by up to {high:.2f}." in shown
+    few = headline(record | {"few_cells": [["mae", "snips"]]})
+    assert "m and n cannot be told apart on MAE, because this log is too small: a few" in few
+    assert f"{-low:.2f}" not in few
 
 
 def test_equal_ips_and_snips_are_explained() -> None:
@@ -418,6 +417,30 @@ def test_popular_items_speak_against_selection_by_rating_alone() -> None:
         found = evaluate(log, truth + 1.0, propensities=fitted, metrics=["mae"])
         said = "speaks against the assumption that selection depends on the rating alone"
         assert (said in " ".join(build_page(record_of(found)).warnings)) is is_named
+
+
+@pytest.mark.parametrize("is_supplied", [True, False])
+@pytest.mark.filterwarnings("ignore:.*have the same distribution as the log")
+def test_unexplained_item_totals_come_first_in_the_headline(is_supplied: bool) -> None:
+    rng = np.random.default_rng(3)
+    truth = rng.integers(1, 6, size=(150, 60)).astype(float)
+    by_rating = np.array([0.1, 0.1, 0.2, 0.3, 0.4])[truth.astype(int) - 1]
+    users, items = np.nonzero(rng.random(truth.shape) < by_rating * np.linspace(0.2, 1.8, 60))
+    log = Ratings.from_arrays(users, items, truth[users, items], universe=truth.shape)
+    fitted = NaiveBayesPropensity().fit(log, mcar=rng.choice(truth.ravel(), 500))
+    found = evaluate(
+        log,
+        {"m": truth + 1.0, "n": truth + 0.5},
+        propensities=by_rating if is_supplied else fitted,
+        metrics=["mae"],
+    )
+    page = build_page(record_of(found))
+
+    assert page.headline[0][0].startswith("Doubtful: the variance of item totals is ")
+    assert page.headline[0][0].endswith("has to do with the ratings, this order can be wrong.")
+    assert page.headline[1][0].startswith(" With these propensities, n is ahead of m by 0.5")
+    assert any("the variance of item totals is" in text for text in page.warnings)
+    assert "unskew.evaluate_random_test" in page.assumptions[-1]
 
 
 def test_metrics_with_another_winner_are_named() -> None:
@@ -594,13 +617,36 @@ def test_warnings_are_repeated_in_words() -> None:
 
 
 def test_an_end_of_the_grid_is_pointed_out(made: dict[str, Any]) -> None:
-    record = record_of(made["cross_validation"])
-    rows = [dict(record["rows"][0], l2=value, score=value) for value in (1.0, 5.0, 9.0)]
-    changed = record | {"rows": rows, "best_params": record["best_params"] | {"l2": 1.0}}
+    record = record_of(made["cross_validation"]) | {"edges": ["the grid of l2 may be too narrow"]}
 
-    assert build_page(changed).warnings == (
-        "The best l2, 1, is at the end of the grid: try values beyond it.",
-    )
+    assert build_page(record).warnings == ("the grid of l2 may be too narrow",)
+
+
+def test_the_headline_has_the_settings_that_the_rule_chose(made: dict[str, Any]) -> None:
+    record = record_of(made["cross_validation"])
+    chosen = {name: record["rows"][2][name] for name in record["best_params"]}
+    page = build_page(record | {"best_params": chosen, "rule": "one_standard_error"})
+
+    assert "is the simplest within one standard error of the best" in page.title
+    assert f"{record['rows'][2]['score']:.3f}" in page.title
+    assert page.tiles[0].label == "chosen MSE"
+
+
+def test_a_leaderboard_names_ties_failures_and_the_leaky_protocol(made: dict[str, Any]) -> None:
+    record = record_of(made["leaderboard"])
+    rows = [row for row in record["rows"] if row["protocol"] == "paper" and row["metric"] == "mse"]
+    for row, verdict in zip(rows, ("best", "tied", "knows the test"), strict=True):
+        row["verdict"] = verdict
+    failure = {"protocol": "paper", "learner": "m", "reason": "no weights"}
+    page = build_page(record | {"failures": [failure]})
+
+    assert f"cannot be told from {rows[1]['learner']}." in page.title
+    assert any("leaky uses the test" in text for text in page.warnings)
+    assert "m has no number under paper: No weights." in page.warnings
+    assert page.sections[0].tables[0].rows[0][1].text.endswith("*")
+    rows[1]["verdict"] = "worse"
+    assert "has the least MSE" in build_page(record).title
+    assert "cannot be told" not in build_page(record).title
 
 
 def test_cells_of_a_table_know_what_they_are_sorted_by() -> None:
@@ -799,13 +845,13 @@ def test_a_policy_without_an_interval_has_no_verdict_and_is_not_in_the_legend() 
 def test_an_order_that_a_small_error_changes_is_no_verdict() -> None:
     models = {"m": WORLD.truth + 1.0, "n": WORLD.truth + 1.02}
     record = record_of(judged(models))
-    fragile = headline(record | {"fragile_pair": ["m", "n"]})
+    fragile = headline(record | {"fragile_pair": ["m", "n"], "flips_at": 1.2})
 
-    assert headline(record | {"fragile_pair": ["m", "other"]}).startswith(
+    assert headline(record | {"fragile_pair": ["m", "other"], "flips_at": 1.2}).startswith(
         "If the supplied propensities are right, m beats n by 0.02"
     )
     assert "m is ahead of n by 0.02" in fragile
-    assert ", but a small error of the propensities can change that." in fragile
+    assert "But odds of being logged that are wrong by a factor of 1.2 can change that." in fragile
 
 
 def test_propensities_above_one_are_named_on_the_page() -> None:

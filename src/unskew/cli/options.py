@@ -24,7 +24,7 @@ from unskew.estimators import ESTIMATORS
 from unskew.io.sources import EXTENSIONS, FORMATS, infer_format
 from unskew.metrics import METRICS
 from unskew.models import PRESETS, RECOMMENDERS
-from unskew.paper import EXPERIMENTS
+from unskew.paper import EXPERIMENTS, WORLDS
 from unskew.registry import Declaration
 from unskew.workflows.gates import Gate
 from unskew.workflows.requests import list_named_models
@@ -112,6 +112,7 @@ QUICK_MODEL = DeclaredName("Propensity models", partial(list_named_models, with_
 """Without features, so that other commands can fit it on the way."""
 DATASET = DeclaredName("Data sets", lambda: _summarize(DATASETS.values()))
 EXPERIMENT = DeclaredName("Experiments", _list_experiments)
+WORLD = DeclaredName("Data", lambda: _summarize(WORLDS.values()))
 
 
 # Other types of values
@@ -287,7 +288,12 @@ impression_log_options = combine_options(
     click.option("--item", metavar="COL", help="Column of items."),
 )
 log_options = combine_options(
-    impression_log_options, click.option("--rating", metavar="COL", help="Column of ratings.")
+    impression_log_options,
+    click.option(
+        "--rating",
+        metavar="COL",
+        help="Column of ratings; 1 if every row is a click and there is no such column.",
+    ),
 )
 impression_options = combine_options(
     click.option("--request", metavar="COL", help="Column of requests."),
@@ -457,7 +463,7 @@ def parse_named_files(
             raise click.BadParameter(f"there is no file {path!r}.")
         if name in files:
             raise click.BadParameter(
-                f"two files have the name {name!r}. Give them names: NAME=FILE."
+                f"two files have the name {name!r}. Give them different names: NAME=FILE."
             )
         files[name] = path
     return files
@@ -472,7 +478,9 @@ def parse_named_columns(
         name, separator, column = text.partition("=")
         name, column = (name, column) if separator and name and column else (text, text)
         if name in columns:
-            raise click.BadParameter(f"two columns have the name {name!r}. Use NAME=COL.")
+            raise click.BadParameter(
+                f"two columns have the name {name!r}. Give them different names: NAME=COL."
+            )
         columns[name] = column
     return columns
 

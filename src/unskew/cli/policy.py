@@ -98,7 +98,8 @@ COMMANDS.add(
     "--regression",
     metavar="Q,V",
     callback=options.split_commas,
-    help="For dm, dr and kin: columns of LOG with predicted rewards and their policy means.",
+    help="For dm, dr, iips-dr and cascade-dr: columns of LOG with predicted rewards and their "
+    "policy means.",
 )
 @options.choice_option("--slot-worth", ["sum", "dcg"], "How much a reward counts at each position.")
 @options.choice_option("--cluster", ["user", "request"], "What is independent.")

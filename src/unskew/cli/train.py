@@ -113,6 +113,26 @@ def _parse_outputs(
     help="Number of parts of the cross-validation.",
 )
 @click.option(
+    *("--repeats", "n_repeats"),
+    type=click.IntRange(min=1),
+    default=1,
+    help="Number of splits into folds; their scores are averaged.",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["best", "one_standard_error"]),
+    default="best",
+    help="Choose the best score, or the simplest model within one standard error of it.",
+)
+@click.option(
+    "--halving", is_flag=True, help="After each fold, drop the worse half of the settings."
+)
+@click.option(
+    "--score",
+    type=click.Choice(["naive", "ips", "snips", "dr", "sndr"]),
+    help="Estimator of the criterion; by default ips, and naive without --propensity.",
+)
+@click.option(
     "--metric",
     type=replace(options.METRIC, is_listed=False),
     metavar="NAME",
@@ -149,8 +169,8 @@ def train(
     """Fit a recommender to LOG.
 
     The default is a matrix factorisation that weights each rating by its inverse propensity.
-    Without --propensity all ratings count alike. Settings that are not given have the default of
-    the learner.
+    Without --propensity all ratings have equal weight. Settings that are not given have the default
+    of the learner.
 
     \b
     Example:
@@ -214,14 +234,16 @@ def _search_settings(
     if as_json:
         click.echo(search.to_json())
     else:
-        cells = (
-            "of held-out ratings, all counted alike"
+        scope = (
+            "of held-out ratings, unweighted"
             if data.propensities is None
             else f"over all cells by {search.estimator}"
         )
         caption = (
-            f"score: {search.metric} {cells}, mean of {request.n_folds} folds; std is over folds"
+            f"score: {search.metric} {scope}, mean of {request.n_folds} folds; std is over folds"
         )
+        edges = "".join(f"; {sentence}" for sentence in search.edges)
+        caption = f"{caption}{edges}"
         title = "Settings, the best first"
         print_table(open_console(), search.to_columns(), title=title, caption=caption)
     print_written(path, quiet=quiet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
@@ -125,7 +125,7 @@ def row_numbers(rows: npt.ArrayLike, size: int, parameter: str = "rows") -> npt.
 
 def row_number(row: object, size: int) -> int:
     """The number of one row of a log; negative numbers count from the end."""
-    if isinstance(row, int | np.integer) and not isinstance(row, bool) and -size <= row < size:
+    if isinstance(row, Integral) and not isinstance(row, bool) and -size <= int(row) < size:
         return int(row)
     raise UsageError(
         f"`row` must be the number of a row, 0 to {size - 1}; got {describe(row)}.",
@@ -157,7 +157,7 @@ def require_rows(
     remedy: str,
     subject: str = "",
 ) -> None:
-    """An error unless all rows are valid: their number, and the value and place of the first."""
+    """Raise an error unless all rows are valid: how many are not, and the first of them."""
     if not is_valid.all():
         row = int(is_valid.argmin())
         raise error_type(

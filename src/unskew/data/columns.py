@@ -43,15 +43,20 @@ COMMON_NAMES: Mapping[str, frozenset[str]] = {
 }
 """Names that are common in public data sets; capitals, spaces and underscores do not count."""
 
-CLICKS = " If every row is a click, add a column of ones."
-"""What to do if a log has no ratings."""
+CLICKS = " If every row is a click, pass `rating=1`."
+"""What to do if a log has no ratings, where a number can take the place of their column."""
 
 RATING_ROLES = ("user", "item", "rating", "prediction", "propensity", "timestamp")
 """Roles of the columns of a log of ratings; the others are of logged impressions."""
 
 
-def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:
-    """The column with a role: ``name`` if it is given, else our default, else a common name."""
+def find_column(
+    role: str, name: str | None, columns: Sequence[str], *, takes_number: bool = False
+) -> str:
+    """The column with a role: ``name`` if it is given, else our default, else a common name.
+
+    ``takes_number`` says that the caller also accepts one rating for all rows.
+    """
     if name is not None:
         if not isinstance(name, str | Integral) or name not in columns:
             raise ColumnError(
@@ -74,12 +79,13 @@ def find_column(role: str, name: str | None, columns: Sequence[str]) -> str:
             remedy=f"Choose one, for example `{role}={candidates[0]!r}`.",
         )
     if not candidates:
+        hint = CLICKS if takes_number and role == "rating" else ""
         raise ColumnError(
             f"no column looks like the {role} (default {DEFAULTS[role]!r}); "
             f"the columns are {_join_names(columns)}.",
             parameter=role,
             value=list(columns),
-            remedy=f"Pass `{role}=...` to name one of them.{CLICKS if role == 'rating' else ''}",
+            remedy=f"Pass `{role}=...` to name one of them.{hint}",
         )
     return candidates[0]
 

@@ -32,6 +32,11 @@ LogRelation: TypeAlias = Literal["same", "part", "other"]
 StratumKind: TypeAlias = Literal["rating", "item", "user", "all"]
 """What the cells of one stratum have in common."""
 
+NO_SCORE: Matrix = np.zeros((1, 1))
+"""The score of cells if the propensities were fitted to another log."""
+MAX_LEVERAGE = 0.9
+"""A cell with a higher leverage is treated as if it had this one."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomSample:
@@ -73,18 +78,25 @@ class RandomSample:
         n_users = len(by_user)
         return n_users / (n_users - 1) * by_user.T @ by_user / self.size**2
 
+    def find_design_effect(self, gradient: Vector) -> float:
+        """The variance of one risk, divided by its variance if ratings were drawn one by one."""
+        if self.by_user is None:
+            return 1.0
+        of_users = float(self.covariance(gradient[None])[0, 0])
+        one_by_one = replace(self, by_user=None, n_cells=None)
+        of_ratings = float(one_by_one.covariance(gradient[None])[0, 0])
+        return of_users / of_ratings if of_ratings > 0 else 1.0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
     """What the estimation of propensities changes in the errors of K risks, times C."""
 
-    score: Matrix
-    """K x observed cells: ``B's`` of each cell, which is subtracted from ``h e``."""
-    leverage: Vector
-    """Of each observed cell: how much its own score contributes to its fitted propensity."""
-    leverage_power: float = 1.0
-    """Squared residuals are divided by (1 - leverage) to this power: 1 is HC2, and 1.5 is halfway
-    to HC3. There are no others."""
+    score_of: Callable[[slice], Matrix]
+    """K x some of the observed cells: ``B's`` of each cell, which is subtracted from ``h e``."""
+    factor_of: Callable[[slice], Vector] = lambda _: np.ones(1)
+    """Of some of the observed cells: what residuals are multiplied by to make up for cells that
+    pull their own propensity (:func:`undo_leverage`)."""
     expected_by: Callable[[Unit], Matrix | None] = lambda _: None
     """Users or items x K: the sum of ``P B's`` over all their cells. None: the same for all. It is
     a function because only clusters need it, and it can take a pass over all cells."""
@@ -99,6 +111,15 @@ class Correction:
     outside: Matrix | None = None
     """G: K x levels of the outside sample, the derivative by their log shares."""
     sample: RandomSample | None = None
+
+    def correct_rows(self, weighted: Matrix, rows: slice) -> None:
+        """Replace ``h e`` of some of the cells by ``h e - B's``, with their leverage undone."""
+        weighted -= self.score_of(rows)
+        weighted *= self.factor_of(rows)
+
+    def without_cells(self) -> Correction:
+        """The same without the arrays of single cells, which take much memory."""
+        return replace(self, score_of=lambda _: NO_SCORE, factor_of=lambda _: np.ones(1))
 
     def adjust(self, covariance: Matrix) -> Matrix:
         """The covariance of K risks with the parts that no residual shows, for C = 1."""
@@ -205,22 +226,21 @@ class Strata(Estimation):
             change = (coefficient * variance) @ coefficient.T
             is_part = self.relation == "part"
             return Correction(
-                np.zeros_like(residual),
-                np.zeros(self.group.size),
+                lambda _: NO_SCORE,
                 reduction=change if is_part else None,
                 addition=None if is_part else change,
                 outside=outside,
                 sample=self.sample,
             )
         count = np.bincount(self.group, minlength=n_strata)
-        leverage = np.where(count > 1, 1.0 / np.maximum(count, 1), 0.0)
+        factor = undo_leverage(np.where(count > 1, 1.0 / np.maximum(count, 1), 0.0))
         expected = (coefficient * count).T
         pooled = None
         if (count == 1).any():
             pooled = self._pool_variance(residual, weight, count[self.group] == 1)
         return Correction(
-            take_columns(coefficient, self.group),
-            take_columns(leverage[None], self.group)[0],
+            lambda rows: take_columns(coefficient, self.group[rows]),
+            lambda rows: factor.take(self.group[rows]),
             expected_by=lambda unit: expected if self.kind == unit else None,
             pooled=pooled,
             outside=outside,
@@ -307,6 +327,16 @@ def _draw_half(rng: np.random.Generator, cluster: IntVector | None, n_cells: int
         return rng.permutation(n_cells) < n_cells // 2
     present = np.unique(cluster)
     return np.isin(cluster, rng.permutation(present)[: present.size // 2])
+
+
+def undo_leverage(leverage: Vector, power: float = 1.0) -> Vector:
+    """What residuals are multiplied by, given how much each cell contributes to its own fit.
+
+    Squared residuals are divided by (1 - leverage) to a power: 1 is HC2, and 1.5 is halfway to HC3.
+    """
+    rest: Vector = 1.0 - np.minimum(leverage, MAX_LEVERAGE)
+    factor: Vector = 1.0 / np.sqrt(rest)
+    return factor * np.sqrt(factor) if power == 1.5 else factor
 
 
 def compare_counts(observed: Vector, sample: Vector) -> float:

@@ -217,6 +217,22 @@ class Factors:
             self.global_offset + other.global_offset,
         )
 
+    def extrapolate(self, previous: Factors, share: float) -> Factors:
+        """The factors beyond these by ``share`` of the change since ``previous``."""
+        if share == 0:
+            return self
+
+        def go_on(new: Any, old: Any) -> Any:
+            return new + new.dtype.type(share) * (new - old)
+
+        return Factors(
+            go_on(self.user_factors, previous.user_factors),
+            go_on(self.item_factors, previous.item_factors),
+            go_on(self.user_offset, previous.user_offset),
+            go_on(self.item_offset, previous.item_offset),
+            self.global_offset + share * (self.global_offset - previous.global_offset),
+        )
+
     def squared_norm(self, *, with_offsets: bool) -> float:
         """||V||^2 + ||W||^2, plus ||a||^2 + ||b||^2 + c^2 if offsets are penalised."""
         Flag()("with_offsets", with_offsets)

@@ -28,12 +28,12 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str = "ids") -
         if ids.ndim != 1 or ids.dtype.kind in "cV":
             got = f"an array of shape {ids.shape}" if ids.ndim != 1 else str(ids.dtype)
             raise BadRatingError(
-                f"`{parameter}` must form one column of ids; got {got}.", parameter=parameter
+                f"`{parameter}` must be one-dimensional ids; got {got}.", parameter=parameter
             )
         return ids
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         raise BadRatingError(
-            f"`{parameter}` must form one column of ids, such as a list; got {describe(values)}.",
+            f"`{parameter}` must be one-dimensional ids, such as a list; got {describe(values)}.",
             parameter=parameter,
         )
     listed = list(values)

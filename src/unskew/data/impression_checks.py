@@ -48,7 +48,7 @@ def check_positions(position: Vector, *, is_stated: bool) -> IntVector:
 
 
 def check_rewards(shown: Impressions) -> None:
-    """An error unless every reward is a finite number."""
+    """Raise an error unless every reward is a finite number."""
     require_rows(
         np.isfinite(shown.reward),
         shown.reward,
@@ -61,7 +61,7 @@ def check_rewards(shown: Impressions) -> None:
 
 
 def check_probabilities(shown: Impressions) -> None:
-    """An error unless probabilities are in (0, 1] and the caller says what they are."""
+    """Raise an error unless probabilities are in (0, 1] and the caller says what they are."""
     if shown.probability is None:
         if shown.probability_is is not None:
             raise UsageError(
@@ -94,7 +94,7 @@ def check_probabilities(shown: Impressions) -> None:
 
 
 def check_requests(shown: Impressions) -> None:
-    """An error if a request has two users."""
+    """Raise an error if a request has two users."""
     is_other = shown.user_of_request[shown.request] != shown.user
     if is_other.any():
         row = int(is_other.argmax())
@@ -145,7 +145,7 @@ def drop_copies(shown: Impressions) -> Impressions:
 
 
 def check_slots(shown: Impressions, *, is_position_stated: bool) -> None:
-    """An error if a slot shows two items, or (unless allowed) a slate shows one item twice."""
+    """Raise an error if a slot shows two items, or (unless allowed) a slate one item twice."""
     request = shown.request.astype(np.int64)
     n_repeated, row, earlier = find_duplicates(request * shown.n_slots + (shown.position - 1))
     if n_repeated and not is_position_stated:
@@ -180,7 +180,7 @@ def check_slots(shown: Impressions, *, is_position_stated: bool) -> None:
 def check_clicks(
     clicked: npt.NDArray[np.int64], shown: npt.NDArray[np.int64], request: Ids, item: Ids
 ) -> None:
-    """An error if an item was clicked that the request did not show."""
+    """Raise an error if an item was clicked that the request did not show."""
     is_lost = ~np.isin(clicked, shown)
     if is_lost.any():
         row = int(is_lost.argmax())
@@ -234,6 +234,13 @@ def validate(shown: Impressions) -> ImpressionReport:
 
     Impossible rows are errors when the log is built. Whether the mean weights of a target policy
     are 1, as they must be, is on every result of :func:`unskew.evaluate_policies`.
+
+    Examples
+    --------
+    >>> from unskew.simulation.impressions import simulate_impressions
+    >>> report = validate(simulate_impressions(50, n_items=4, n_slots=2, random_state=0).log)
+    >>> print(str(report).splitlines()[-1])
+    no findings
     """
     from unskew.data.impressions import Impressions
 
@@ -242,7 +249,7 @@ def validate(shown: Impressions) -> ImpressionReport:
 
 
 def _list_findings(shown: Impressions) -> Iterator[ImpressionFinding]:
-    yield from _find_gaps(shown)
+    yield from _report_gaps(shown)
     yield from _find_different_sizes(shown)
     yield from _find_unequal_prefixes(shown)
     yield from _find_constant_probability(shown)
@@ -255,7 +262,7 @@ def _list_findings(shown: Impressions) -> Iterator[ImpressionFinding]:
         )
 
 
-def _find_gaps(shown: Impressions) -> Iterator[ImpressionFinding]:
+def _report_gaps(shown: Impressions) -> Iterator[ImpressionFinding]:
     has_gap = find_gaps(shown)
     if has_gap.any():
         request = int(has_gap.argmax())
@@ -264,7 +271,8 @@ def _find_gaps(shown: Impressions) -> Iterator[ImpressionFinding]:
             "positions with gaps",
             int(has_gap.sum()),
             f"request {format_id(shown.requests[request])}: {positions}",
-            "A filter removed slots. 'ips', 'rips' and their kin need every earlier slot.",
+            "Slots are missing, perhaps removed by a filter. 'ips', 'snips', 'dr', 'rips', "
+            "'snrips' and 'cascade-dr' need every slot above a shown item.",
         )
 
 

@@ -206,7 +206,11 @@ class Impressions:
         Flag()("repeats", repeats)
         Instance(Mapping, "Pass a dict of columns by name.", allow_none=True)("other", other)
         if reward is None:
-            raise BadImpressionError("`reward` is missing.", parameter="reward")
+            raise BadImpressionError(
+                "`reward` is None, but every impression needs a reward.",
+                parameter="reward",
+                remedy="Pass a number for each row, such as 1 for a click and 0 for none.",
+            )
         numbers: dict[str, Any] = {"reward": reward, "position": position}
         numbers |= {"probability": probability} | dict(other or {})
         values = {

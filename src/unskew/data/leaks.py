@@ -112,7 +112,7 @@ def find_leaks(train: Ratings, test: Ratings) -> Leaks:
     require_log(test)
     users = find_codes(test.users, train.users)[test.user]
     items = find_codes(test.items, train.items)[test.item]
-    are_parts = are_parts_of_one_log(train, test)
+    are_parts = are_disjoint_parts(train, test)
     is_shared = np.zeros(len(test), bool)
     if not are_parts:
         is_known = (users >= 0) & (items >= 0)
@@ -138,8 +138,8 @@ def find_leaks(train: Ratings, test: Ratings) -> Leaks:
     )
 
 
-def are_parts_of_one_log(first: Ratings, second: Ratings) -> bool:
-    """Whether they are disjoint parts of a split."""
+def are_disjoint_parts(first: Ratings, second: Ratings) -> bool:
+    """Whether both were split from one log and share no row of it."""
     if first.part is None or second.part is None:
         return False
     is_same = first.part.n_whole == second.part.n_whole

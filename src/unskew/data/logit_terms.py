@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit
 
 from unskew.data.cells import RowNumbers
 from unskew.kernels.blocks import add_columns, sum_by_code, take_columns
@@ -15,6 +14,8 @@ from unskew.types import IntVector, Matrix, Vector
 
 BLOCK_CELLS = 1 << 18
 """Cells whose terms or propensities are held at once."""
+MAX_LOGIT = 300.0
+"""Parts of a logit beyond this leave P as it is: 0 or 1 up to rounding."""
 SMALLEST_EIGENVALUE = 1e-10
 """Eigenvalues of a scaled information matrix below this share of the largest count as zero."""
 
@@ -72,14 +73,18 @@ class CellTerms:
             )
         return product
 
-    def add_up(self, values: Matrix, user_row: IntVector, item_row: IntVector) -> Matrix:
-        """The sum over cells of ``values * s``: (K, cells) to (K, terms)."""
+    def add_up(
+        self, values: Matrix, user_row: IntVector, item_row: IntVector, factor: Vector
+    ) -> Matrix:
+        """The sum over cells of ``values * factor * s``: (K, cells) to (K, terms)."""
         if not self.has_products and not self._has_few_pairs(user_row.size):
             return self.join(
-                sum_by_code(values, user_row, len(self.user)) @ self.user,
-                sum_by_code(values, item_row, len(self.item)) @ self.item,
+                sum_by_code(values, user_row, len(self.user), factor) @ self.user,
+                sum_by_code(values, item_row, len(self.item), factor) @ self.item,
             )
-        by_row = np.stack([self._sum_by_row(row, user_row, item_row, self.item) for row in values])
+        by_row = np.stack(
+            [self._sum_by_row(row * factor, user_row, item_row, self.item) for row in values]
+        )
         matrices = self.user.T @ by_row
         totals: Matrix = matrices[:, self.left, self.right]
         return totals
@@ -246,11 +251,19 @@ class LogitGrid:
         return round(float(np.trace(self.inverse_information @ self.information)))
 
     def _blocks(self) -> Iterator[tuple[slice, Matrix]]:
-        """P of all item units, for some user units at a time."""
+        """P of all item units, for some user units at a time.
+
+        1/P - 1 is a product of exponentials of the row and the column, so that there is no
+        exponential for each cell unless users and items interact.
+        """
         size = max(1, BLOCK_CELLS // self.column.size)
+        of_row, of_column = (
+            np.exp(-np.clip(part, -MAX_LOGIT, MAX_LOGIT)) for part in (self.row, self.column)
+        )
         for first in range(0, self.row.size, size):
             rows = slice(first, first + size)
-            logit = self.left[rows] @ self.right.T
-            logit += self.row[rows, None]
-            logit += self.column
-            yield rows, expit(logit, out=logit)
+            odds = np.multiply.outer(of_row[rows], of_column)
+            if self.left.any():
+                odds *= np.exp(-(self.left[rows] @ self.right.T))
+            odds += 1.0
+            yield rows, np.divide(1.0, odds, out=odds)

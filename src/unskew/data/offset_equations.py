@@ -72,9 +72,9 @@ class WeightedSide:
         total = np.asarray(np.bincount(code, weight, n), dtype=np.float64)
         return cls(code, total, columns, np.stack(opposite, axis=1), index, opposite_index)
 
-    def sum_values(self, values: Matrix) -> Matrix:
-        """K x cells to K x users."""
-        return sum_by_code(values, self.code, self.weight.size)
+    def sum_values(self, values: Matrix, factor: Vector) -> Matrix:
+        """Sums of values times factor: K x cells to K x users."""
+        return sum_by_code(values, self.code, self.weight.size, factor)
 
     def multiply(self, coefficient: Matrix) -> Matrix:
         """The sum over each user's cells of ``w coefficient @ s``: (K, terms) to (K, users)."""
@@ -147,18 +147,18 @@ class OffsetEquations:
         is_kept = kept if links is not None else None
         return cls(weight, terms, rows, eliminated, is_kept, links, gram, has_item)
 
-    def solve(self, target: Matrix) -> OffsetCoefficients:
-        """The coefficients of K targets: K x cells."""
-        weighted = target * self.weight
-        of_eliminated = self.eliminated.sum_values(weighted)
+    def solve(self, target: Matrix, scale: Vector) -> OffsetCoefficients:
+        """The coefficients of K targets: K x cells, which are multiplied by a scale."""
+        factor = self.weight * scale
+        of_eliminated = self.eliminated.sum_values(target, factor)
         mean = self.eliminated.divide(of_eliminated)
         of_kept = np.empty((len(target), 0))
         if self.kept is not None and self.links is not None:
-            of_kept = self.kept.sum_values(weighted)
-            of_terms = self._sum_terms(weighted, of_eliminated, of_kept)
+            of_kept = self.kept.sum_values(target, factor)
+            of_terms = self._sum_terms(target, factor, of_eliminated, of_kept)
             of_kept = of_kept - (self.links @ mean.T).T
         else:
-            of_terms = self.terms.add_up(weighted, *self.rows)
+            of_terms = self.terms.add_up(target, *self.rows, factor)
         of_terms = of_terms - self.eliminated.transpose(mean)
         solution = self._find_solution(np.hstack([of_kept, of_terms]))
         kept, terms = self._split(solution)
@@ -167,10 +167,12 @@ class OffsetEquations:
         user, item = (kept, eliminated) if self.is_item_eliminated else (eliminated, kept)
         return OffsetCoefficients(user, item, terms)
 
-    def _sum_terms(self, weighted: Matrix, of_eliminated: Matrix, of_kept: Matrix) -> Matrix:
-        """The sum over cells of the weighted target times s; sums by user and item are known."""
+    def _sum_terms(
+        self, target: Matrix, factor: Vector, of_eliminated: Matrix, of_kept: Matrix
+    ) -> Matrix:
+        """The sum over cells of target, factor and s; sums by user and item are known."""
         if self.kept is None or self.terms.has_products:
-            return self.terms.add_up(weighted, *self.rows)
+            return self.terms.add_up(target, *self.rows, factor)
         parts = [of_kept @ self.kept.columns, of_eliminated @ self.eliminated.columns]
         return self.terms.join(*(parts if self.is_item_eliminated else reversed(parts)))
 

@@ -31,6 +31,13 @@ class Propensities:
     """P(O_ui = 1) for each observed cell, in the order of the log.
 
     Eq. (10) and (11) never read the propensities of unobserved cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> propensities = Propensities(np.array([0.5, 0.1, 0.02]))
+    >>> propensities.scaled(0.2).values    # of a random fifth of the log
+    array([0.1  , 0.02 , 0.004])
     """
 
     values: Vector

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -122,19 +123,15 @@ class Ratings:
             raise DataError(f"`part` must be a Part of a log; got {self.part!r}.", parameter="part")
         labels = None if self.row_labels is None else as_ids(self.row_labels, "row_labels")
         part_rows = None if self.part is None else self.part.rows
-        looks = self.examination
-        if looks is not None:
-            looks = float_array(looks, "examination", BadRatingError).copy()
-            if not (looks > 0).all() or not np.isfinite(looks).all():
-                raise DataError("`examination` must be positive.", parameter="examination")
-        per_row = (("part", part_rows), ("row_labels", labels), ("examination", looks))
+        examination = None if self.examination is None else _read_examination(self.examination)
+        per_row = (("part", part_rows), ("row_labels", labels), ("examination", examination))
         for name, rows in per_row:
             if rows is not None and len(rows) != rating.size:
                 raise DataError(
                     f"`{name}` has {len(rows)} rows, but the log has {rating.size}.",
                     parameter=name,
                 )
-        arrays = (user, item, rating, users, items, times, looks)
+        arrays = (user, item, rating, users, items, times, examination)
         for name, array in zip(_ARRAYS, arrays, strict=True):
             object.__setattr__(self, name, None if array is None else _read_only(array))
         object.__setattr__(self, "universe", universe)
@@ -150,7 +147,7 @@ class Ratings:
         *,
         user: str | None = None,
         item: str | None = None,
-        rating: str | None = None,
+        rating: str | float | None = None,
         timestamp: str | None = None,
         users: npt.ArrayLike | None = None,
         items: npt.ArrayLike | None = None,
@@ -169,6 +166,7 @@ class Ratings:
             underscores: user, userId, uid, customer_id, reviewerID, ...; item, itemId, movieId,
             song_id, product_id, asin, isbn, ...; stars, ratings, overall, ... (listed in
             ``unskew.data.columns``). If several columns have such names, an error lists them.
+            In a log of clicks without a column of ratings, ``rating=1`` gives each row a 1.
         timestamp
             Name of the column that says when each rating was given: numbers, such as seconds, or
             dates. None: the log has no times.
@@ -185,14 +183,20 @@ class Ratings:
             then have as many values as there are rows left.
         """
         table = open_frame(frame)
-        names = {"user": user, "item": item, "rating": rating}
+        names = {"user": user, "item": item}
         columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
+        if isinstance(rating, Real) and rating not in table.columns:
+            columns["rating"], ratings = DEFAULTS["rating"], np.full(len(table), float(rating))
+        else:
+            name = cast(str | None, rating)
+            columns["rating"] = find_column("rating", name, table.columns, takes_number=True)
+            ratings = number_column(table, columns["rating"])
         if timestamp is not None:
             columns["timestamp"] = find_column("timestamp", timestamp, table.columns)
         log = cls._from_columns(
             id_column(table, columns["user"]),
             id_column(table, columns["item"]),
-            number_column(table, columns["rating"]),
+            ratings,
             None if timestamp is None else timestamp_column(table, columns["timestamp"]),
             index_ids(frame),
             users=users,
@@ -531,6 +535,22 @@ def _require_ratings(log: Ratings) -> None:
         error_type=BadRatingError,
         remedy="Drop those rows: a cell without a rating is an unobserved cell.",
     )
+
+
+def _read_examination(examination: npt.ArrayLike) -> Vector:
+    """A copy of how often each cell was examined; an error unless all are positive and finite."""
+    values = float_array(examination, "examination", BadRatingError).copy()
+    is_valid = np.isfinite(values) & (values > 0)
+    if not is_valid.all():
+        row = int(is_valid.argmin())
+        raise DataError(
+            f"`examination` must be positive and finite; it is {values.flat[row]:g} at row {row}.",
+            parameter="examination",
+            value=float(values.flat[row]),
+            where=f"row {row}",
+            remedy="Pass how often each cell was examined, as Impressions.to_cells does.",
+        )
+    return values
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -16,7 +16,14 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from unskew.data.estimation import Correction, Estimation, LogRelation, Unit
+from unskew.data.estimation import (
+    NO_SCORE,
+    Correction,
+    Estimation,
+    LogRelation,
+    Unit,
+    undo_leverage,
+)
 from unskew.data.logit_terms import LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
 from unskew.kernels.blocks import add_columns, cut_rows, sum_by_code, sum_products, take_columns
@@ -66,23 +73,26 @@ class ScoreEstimation(Estimation):
 
     def correct(self, residual: Matrix, weight: Vector, weight_derivative: Vector) -> Correction:
         with single_blas_thread():
-            projection = self._project(residual * weight_derivative)
+            projection = self._project(residual, weight_derivative)
             if self.relation != "same":
                 return self._correct_other_log(projection)
             return self._correct_same_log(projection, residual, weight)
 
-    def _project(self, target: Matrix) -> Projection:
-        """Solve A B = b, given K x observed cells of ``d e``."""
+    def _project(self, residual: Matrix, weight_derivative: Vector) -> Projection:
+        """Solve A B = b, given e (K x observed cells) and d."""
         raise NotImplementedError
 
     @cached_property
-    def _leverage(self) -> Vector:
+    def leverage(self) -> Vector:
         """The share of each cell in its own ``B's``."""
         raise NotImplementedError
 
-    @property
-    def _leverage_power(self) -> float:
-        return 1.0
+    leverage_power: ClassVar[float] = 1.0
+    """See :func:`unskew.data.estimation.undo_leverage`."""
+
+    @cached_property
+    def _factor(self) -> Vector:
+        return undo_leverage(self.leverage, self.leverage_power)
 
     @property
     def _has_few_parameters(self) -> bool:
@@ -107,9 +117,8 @@ class ScoreEstimation(Estimation):
             return by_user[self.users] if unit == "user" else by_item[self.items]
 
         return Correction(
-            score,
-            self._leverage,
-            self._leverage_power,
+            lambda rows: score[:, rows],
+            self._factor.__getitem__,
             expected_by=expect,
             pooled=pooled,
             bias=projection.bias,
@@ -125,8 +134,7 @@ class ScoreEstimation(Estimation):
         is_used = reduces or not is_part
         information = projection.find_information() if is_used else None
         return Correction(
-            np.zeros_like(projection.score),
-            np.zeros(self.user.size),
+            lambda _: NO_SCORE,
             reduction=information if is_part else None,
             addition=None if is_part else information,
             bias=projection.bias,
@@ -137,7 +145,7 @@ class ScoreEstimation(Estimation):
         alone, is_used = self._singletons, weight > 0
         is_used[alone] = False
         uncertainty = np.where(is_used, self.uncertainty, 0.0)
-        free = float(uncertainty @ (1.0 - np.minimum(self._leverage, 1.0)))
+        free = float(uncertainty @ (1.0 - np.minimum(self.leverage, 1.0)))
         inverse = np.divide(1.0, weight, out=np.zeros_like(weight), where=is_used)
         if free <= 0:
             uncertainty, inverse = self.uncertainty, np.zeros_like(weight)
@@ -158,9 +166,10 @@ class Score(ScoreEstimation):
     excess: Vector
     """Sum over all cells of (O - P) s in the log of the fit: the penalty times coefficients."""
 
-    def _project(self, target: Matrix) -> Projection:
+    def _project(self, residual: Matrix, weight_derivative: Vector) -> Projection:
         grid = self.grid
-        gradient = grid.terms.add_up(target * self.uncertainty, *self._rows)
+        factor = weight_derivative * self.uncertainty
+        gradient = grid.terms.add_up(residual, *self._rows, factor)
         coefficient = gradient @ grid.inverse_information
 
         def expect() -> tuple[Matrix, Matrix]:
@@ -185,7 +194,7 @@ class Score(ScoreEstimation):
         return True
 
     @cached_property
-    def _leverage(self) -> Vector:
+    def leverage(self) -> Vector:
         return np.full(self.user.size, min(self.grid.n_parameters / max(self.user.size, 1), 1.0))
 
 
@@ -205,13 +214,13 @@ class Offsets(ScoreEstimation):
     excess: OffsetCoefficients
     """One row: the sum over all cells of (O - P) s in the log of the fit."""
 
-    def _project(self, target: Matrix) -> Projection:
+    def _project(self, residual: Matrix, weight_derivative: Vector) -> Projection:
         share = self.user.size / self.n_fitted
-        coefficients = self._equations.solve(target)
+        coefficients = self._equations.solve(residual, weight_derivative)
         score = self._multiply(coefficients)
         return Projection(
             score,
-            lambda: share * (target * self.uncertainty) @ score.T,
+            lambda: share * (residual * (weight_derivative * self.uncertainty)) @ score.T,
             share * coefficients.dot(self.excess),
             cache(lambda: self._expect(coefficients)),
         )
@@ -275,7 +284,7 @@ class Offsets(ScoreEstimation):
         return by_user, by_item
 
     @cached_property
-    def _leverage(self) -> Vector:
+    def leverage(self) -> Vector:
         weight = self.uncertainty
         leverage = np.full(weight.size, len(self.grid.terms) / weight.size)
         total = float(weight.sum())
@@ -287,10 +296,8 @@ class Offsets(ScoreEstimation):
         leverage[self._singletons] = 0.0
         return leverage
 
-    @property
-    def _leverage_power(self) -> float:
-        """Between HC2 and HC3: with this many parameters one is too narrow, the other too wide."""
-        return 1.5
+    leverage_power: ClassVar[float] = 1.5
+    """Between HC2 and HC3: with this many parameters one is too narrow, the other too wide."""
 
     @cached_property
     def _singletons(self) -> IntVector:
@@ -345,14 +352,16 @@ class Margins(ScoreEstimation):
             is_counted=self.relation != "other",
         )
 
-    def _project(self, target: Matrix) -> Projection:
+    def _project(self, residual: Matrix, weight_derivative: Vector) -> Projection:
         n_users, n_items = self.user_total.size, self.item_total.size
         of_users, of_items = self._products
         free_by_user = of_users.sum_free(np.ones((1, n_items)))[0]
         free_by_item = of_items.sum_free(np.ones((1, n_users)))[0]
-        total = target.sum(axis=1, keepdims=True) / max(float(free_by_user.sum()), 1e-300)
-        by_user = sum_by_code(target, self.user, n_users) - total * free_by_user
-        by_item = sum_by_code(target, self.item, n_items) - total * free_by_item
+        by_user = sum_by_code(residual, self.user, n_users, weight_derivative)
+        by_item = sum_by_code(residual, self.item, n_items, weight_derivative)
+        total = by_user.sum(axis=1, keepdims=True) / max(float(free_by_user.sum()), 1e-300)
+        by_user -= total * free_by_user
+        by_item -= total * free_by_item
         user, item = _divide(by_user, self.user_total), _divide(by_item, self.item_total)
         score = take_columns(user + total, self.user)
         add_columns(score, item, self.item)
@@ -364,10 +373,15 @@ class Margins(ScoreEstimation):
             by_item = one_by_item + of_items.sum_all(user)
             return by_user.T, by_item.T
 
-        return Projection(score, lambda: target @ score.T, target @ self._bias, expect)
+        return Projection(
+            score,
+            lambda: (residual * weight_derivative) @ score.T,
+            residual @ (weight_derivative * self._bias),
+            expect,
+        )
 
     @cached_property
-    def _leverage(self) -> Vector:
+    def leverage(self) -> Vector:
         of_user, of_item = (_divide(np.ones(1), n) for n in (self.user_total, self.item_total))
         leverage = of_user[self.user] + of_item[self.item] - 1.0 / self.user.size
         leverage[self._singletons] = 0.0

@@ -81,6 +81,25 @@ def require_room(universe: Universe, n_users: int, n_items: int) -> None:
         )
 
 
+def require_all_ids(
+    log: Ratings, universe: Universe, reason: str, *, shell_remedy: str | None = None
+) -> None:
+    """Raise an error if the universe has users or items whose ids are not in the log.
+
+    ``reason`` ends the sentence: why the ids of the whole universe are needed.
+    """
+    if (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
+        raise UniverseError(
+            f"the universe has {universe}, but the log has the ids of only "
+            f"{count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}, {reason}.",
+            parameter="universe",
+            value=universe,
+            remedy="Build the log with Ratings.from_frame(..., `users=[all user ids]`, "
+            "`items=[all item ids]`).",
+            shell_remedy=shell_remedy,
+        )
+
+
 def parse_universe(universe: object) -> Universe:
     """A :class:`Universe` from one, or from a pair of numbers."""
     if isinstance(universe, Universe):

@@ -1,4 +1,5 @@
-"""Engines: a GPU, a Spark cluster."""
+"""Engines: a GPU, a Spark cluster, files on disk."""
 
+from unskew.engines.disk.engine import DiskEngine as DiskEngine
 from unskew.engines.gpu.engine import GpuEngine as GpuEngine
 from unskew.engines.spark.engine import SparkEngine as SparkEngine

@@ -14,8 +14,8 @@ from unskew.estimators.intervals import (
     Moments,
     ShareTest,
     combine_degrees,
-    wide_limits,
-    wide_p_value,
+    conservative_limits,
+    conservative_p_value,
     wilson_limits,
 )
 from unskew.estimators.sequences import SequenceClock
@@ -144,7 +144,10 @@ class OutsideError:
         if used.size == 1 and contrast[used[0]] == 1.0 and self.base_share is not None:
             derivative = _divide(self.base_share[used[0]], share)
         gap = _divide(gradient, share) - gradient.sum()
-        return ShareTest(value, gap, derivative, self.sample.count, variance, skewness)
+        design_effect = self.sample.find_design_effect(gradient)
+        return ShareTest(
+            value, gap, derivative, self.sample.count, variance, skewness, design_effect
+        )
 
 
 def _divide(values: Vector, share: Vector) -> Vector:
@@ -319,15 +322,17 @@ class Estimate:
         if self.outside is not None and of_log + outside > 0:
             degrees = combine_degrees((of_log, degrees), (outside, self.outside.degrees))
             skewness *= (of_log / (of_log + outside)) ** 1.5
-            if self.outside.sample.by_user is None and self.outside.sample.size <= SMALL_SAMPLE:
+            if self.outside.sample.size <= SMALL_SAMPLE:
                 return self._share_interval(
                     contrast, value, std_error, of_log, degrees, skewness, level
                 )
         reach = math.sqrt(of_log + outside)
         if reach == 0.0:
             reach = std_error
-        low, high = wide_limits(value, reach, level=level, degrees=degrees, skewness=skewness)
-        p_value = wide_p_value(value, reach, degrees=degrees, skewness=skewness)
+        low, high = conservative_limits(
+            value, reach, level=level, degrees=degrees, skewness=skewness
+        )
+        p_value = conservative_p_value(value, reach, degrees=degrees, skewness=skewness)
         return Interval(value, std_error, low, high, p_value, degrees, skewness)
 
     def _of_log(

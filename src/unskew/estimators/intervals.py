@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations_with_replacement
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 from scipy.optimize import brentq
 
-from unskew.kernels.blocks import cut_rows, dot
+from unskew.kernels.blocks import BLOCK, cut_rows, dot_rows
+from unskew.threads import single_blas_thread
 from unskew.types import Matrix, Vector
 
 SMALL_SKEWNESS = 1e-6
 """Below this Hall's correction is smaller than rounding errors."""
 ROUNDING = 1e-12
 """Distances below this share of the largest one are rounding errors."""
+CONTRASTS = 3
+"""Differences of models whose moments are computed at once."""
 MAX_STEPS = 200
 """Steps in the search for the most likely shares, which takes about ten."""
 
@@ -45,21 +50,12 @@ class Moments:
     def add_up(cls, blocks: Iterable[tuple[Matrix, Vector | None, Vector | None]]) -> Moments:
         """From blocks of contributions z, with two factors for each contribution.
 
-        A contribution adds ``variance * z^2`` to the variance and ``third * z^3`` to the third
-        moment. A factor of None is 1.
+        A contribution adds ``variance * z^2`` to the variance and ``variance * third * z^3`` to the
+        third moment. A factor of None is 1.
         """
-        parts = []
-        for contributions, variance, third in blocks:
-            n_models = len(contributions)
-            moments = np.zeros((3, n_models, n_models))
-            for i, j in combinations_with_replacement(range(n_models), 2):
-                z = contributions[i] if i == j else contributions[i] - contributions[j]
-                square = z * z
-                cubed = dot(square, z if third is None else z * third)
-                if variance is not None:
-                    square *= variance
-                moments[:, i, j] = square.sum(), cubed, dot(square, square)
-            parts.append(moments)
+        buffer = np.empty((3, CONTRASTS, BLOCK))
+        with single_blas_thread():
+            parts = [_sum_powers(*block, buffer) for block in blocks]
         return cls(*np.sum(parts, axis=0))
 
     @property
@@ -107,6 +103,42 @@ class Moments:
         return variance, degrees, -skewness if second is not None and first > second else skewness
 
 
+def _sum_powers(
+    contributions: Matrix,
+    variance: Vector | None,
+    third: Vector | None,
+    buffer: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """The second, third and fourth moment of a block, for all models and their differences.
+
+    A few contrasts are computed at a time, so that their numbers stay in the cache.
+    """
+    n_models, size = contributions.shape
+    moments = np.zeros((3, n_models, n_models))
+    for pairs in _cut_pairs(n_models):
+        z, scaled, square = buffer[:, : len(pairs), :size]
+        for row, (i, j) in enumerate(pairs):
+            if i == j:
+                z[row] = contributions[i]
+            else:
+                np.subtract(contributions[i], contributions[j], out=z[row])
+        np.multiply(z, 1.0 if variance is None else variance, out=scaled)
+        np.multiply(z, scaled, out=square)
+        second, fourth = dot_rows(z, scaled), dot_rows(square, square)
+        np.multiply(z, 1.0 if third is None else third, out=scaled)
+        cubed = dot_rows(square, scaled)
+        for row, (i, j) in enumerate(pairs):
+            moments[:, i, j] = second[row], cubed[row], fourth[row]
+    return moments
+
+
+@cache
+def _cut_pairs(n_models: int) -> list[list[tuple[int, int]]]:
+    """All pairs of models i <= j, in lists of at most CONTRASTS of them."""
+    pairs = list(combinations_with_replacement(range(n_models), 2))
+    return [pairs[start : start + CONTRASTS] for start in range(0, len(pairs), CONTRASTS)]
+
+
 def covariance_of_contrasts(covariance: Matrix) -> Matrix:
     """Variance of each risk on the diagonal, and of the difference i - j off the diagonal."""
     variance = np.diag(covariance)
@@ -139,26 +171,29 @@ def t_p_value(statistic: float, degrees: float) -> float:
     return float(2 * special.stdtr(degrees, -statistic))
 
 
-def wide_limits(
+def conservative_limits(
     value: float, std_error: float, *, level: float, degrees: float, skewness: float
 ) -> tuple[float, float]:
     """On each side the wider of Student's interval and Hall's, which corrects for skewness.
 
     Hall (1992) transforms the studentized error to T(t) = ((1 + g t/3)^3 - 1)/g + g/6, whose
-    distribution is less skewed, and transforms its quantiles back.
+    distribution is less skewed, and transforms its quantiles back. g is ``skewness``, that of the
+    error of ``value``; ``degrees`` are the degrees of freedom of ``std_error``.
     """
-    low, high = wide_quantiles(level, degrees=degrees, skewness=skewness)
+    low, high = conservative_quantiles(level, degrees=degrees, skewness=skewness)
     return value - std_error * low, value + std_error * high
 
 
-def wide_quantiles(level: float, *, degrees: float, skewness: float) -> tuple[float, float]:
-    """By how many standard errors :func:`wide_limits` reach down and up."""
+def conservative_quantiles(level: float, *, degrees: float, skewness: float) -> tuple[float, float]:
+    """By how many standard errors :func:`conservative_limits` reach down and up."""
     t = t_quantile(level, degrees)
     return max(t, _invert_hall(t, skewness)), max(t, -_invert_hall(-t, skewness))
 
 
-def wide_p_value(value: float, std_error: float, *, degrees: float, skewness: float) -> float:
-    """The p-value of zero that agrees with :func:`wide_limits`."""
+def conservative_p_value(
+    value: float, std_error: float, *, degrees: float, skewness: float
+) -> float:
+    """The p-value of zero that agrees with :func:`conservative_limits`."""
     t = value / std_error
     hall = math.copysign(1.0, t) * _hall(t, skewness)
     return t_p_value(max(min(abs(t), hall), 0.0), degrees)
@@ -198,7 +233,8 @@ class ShareTest:
     (1/m) sum_r q_r g_r^2 plus the variance of the D_r. Here f are the shares in the sample and q
     the most likely shares with mean R. With two levels it is Wilson's interval. A ratio of means
     has g_r = a_r - R b_r. If the errors of the D_r are skewed, the quantiles are those of
-    :func:`wide_limits`.
+    :func:`conservative_limits`. The variance through the shares of a sample that was drawn user by
+    user is multiplied by its design effect, as in the score tests of Rao and Scott (1981).
     """
 
     value: float
@@ -213,6 +249,8 @@ class ShareTest:
     """The variance of the mean through the level values."""
     skewness: float = 0.0
     """The skewness of the mean through the level values."""
+    design_effect: float = 1.0
+    """The variance through the shares, divided by that of independent ratings."""
 
     @classmethod
     def of_levels(
@@ -236,7 +274,7 @@ class ShareTest:
         distance: list[float] = np.where(is_zero, 0.0, away).tolist()
         shares = _likeliest_shares(observed, distance)
         spread = sum(q * d * d for q, d in zip(shares, distance, strict=True))
-        variance = spread / size + self.variance
+        variance = self.design_effect * spread / size + self.variance
         gap = sum(f * d for f, d in zip(observed, distance, strict=True))
         if variance <= 0:
             return 0.0 if gap == 0 else math.copysign(math.inf, gap)
@@ -244,7 +282,7 @@ class ShareTest:
 
     def limits(self, *, level: float, degrees: float) -> tuple[float, float]:
         """All means that are not rejected, from the lowest to the highest."""
-        down, up = wide_quantiles(level, degrees=degrees, skewness=self.skewness)
+        down, up = conservative_quantiles(level, degrees=degrees, skewness=self.skewness)
         std_error, is_used = math.sqrt(self.variance), self.derivative > 0
         low, high = self.mean - down * std_error, self.mean + up * std_error
         values = self.value + self.gap[is_used] / self.derivative[is_used]
@@ -257,7 +295,9 @@ class ShareTest:
 
     def p_value(self, degrees: float) -> float:
         """The p-value of zero that agrees with the limits."""
-        return wide_p_value(self.statistic(0.0), 1.0, degrees=degrees, skewness=self.skewness)
+        return conservative_p_value(
+            self.statistic(0.0), 1.0, degrees=degrees, skewness=self.skewness
+        )
 
 
 def _likeliest_shares(observed: list[float], distance: list[float]) -> list[float]:

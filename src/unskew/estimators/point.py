@@ -11,6 +11,7 @@
     eib               1         U * I                      yes
     dr                1/P       U * I                      yes
     sndr              1/P       sum h for the errors       yes
+    mr                mixed     U * I                      yes (:mod:`.multiple_robust`)
 
 For a metric of recommended items, such as precision@k, naive and snips divide by the weights of
 the slots: C = sum h over the observed items that a model recommends, scaled to mean U * I. They
@@ -42,7 +43,11 @@ from unskew.estimators.sums import (
     few_clusters_error,
     ratio_influence,
 )
-from unskew.estimators.variance import add_uncertainty, half_sample_covariance
+from unskew.estimators.variance import (
+    add_uncertainty,
+    find_uncertain_share,
+    half_sample_covariance,
+)
 from unskew.types import Matrix, Vector
 
 IMPUTED_ALONE = (
@@ -74,6 +79,8 @@ class Estimator:
     """Whether the cells must be drawn at random from all cells."""
     needs_universe: bool = False
     """Whether it divides by the number of all cells."""
+    has_own_models: bool = False
+    """Whether it reads several propensity models of its own, in place of the propensities."""
     has_worst_case: bool = False
     """Whether :meth:`largest_weights` is defined."""
 
@@ -90,7 +97,7 @@ class Estimator:
         )
         if estimate.replicates is None:
             if self.is_weighted and isinstance(cells.estimation, Replicates):
-                estimate = self._refit_halves(estimate, deltas, cells)
+                estimate = self._add_half_sample_covariance(estimate, deltas, cells)
             else:
                 estimate = add_uncertainty(estimate, spec, deltas, cells)
         return estimate.take_root() if deltas.is_root else estimate
@@ -111,8 +118,14 @@ class Estimator:
             return None
         return deltas.imputed.no_interval
 
-    def _refit_halves(self, estimate: Estimate, deltas: Deltas, cells: ObservedCells) -> Estimate:
-        """The estimate with the covariance of refits to halves of the log."""
+    def _add_half_sample_covariance(
+        self, estimate: Estimate, deltas: Deltas, cells: ObservedCells
+    ) -> Estimate:
+        """The estimate with a covariance that includes the error of the propensity model.
+
+        The model is fitted to both halves of each of ``n_pairs`` random splits of the log.
+        Estimators that do not divide by the sum of weights get no interval, only the reason.
+        """
 
         def values_of(half: Deltas, half_cells: ObservedCells) -> Vector:
             spec = self._find_spec(half, half_cells)
@@ -122,7 +135,8 @@ class Estimator:
         if not self._find_spec(deltas, cells).divides_by_base:
             reason = UNKNOWN_BIAS.format(model=cells.estimation.model)
             return replace(estimate, no_interval=estimate.no_interval or reason)
-        covariance = half_sample_covariance(values_of, deltas, cells)
+        share = find_uncertain_share(self._find_spec(deltas, cells), deltas, cells, estimate)
+        covariance = half_sample_covariance(values_of, deltas, cells) * share
         if cells.cluster == "both":
             covariance = covariance + self._find_item_part(deltas, cells)
         return replace(
@@ -375,7 +389,7 @@ class IPS(_WeightedMean):
 @ESTIMATORS.declare(
     "snips",
     label="SNIPS",
-    summary="SNIPS is IPS divided by the mean of its weights, which varies less.",
+    summary="SNIPS counts each rating 1/P times and divides by the sum of the weights.",
     traits={"order": 3, "color": "accent", "marker": "circle", "headline_rank": 2},
 )
 class SNIPS(_WeightedMean):
@@ -385,7 +399,7 @@ class SNIPS(_WeightedMean):
 
 
 class _MeanOfGroups(Estimator):
-    """The mean over users (or items) with data of each one's own SNIPS: all count alike.
+    """The mean over users (or items) with data of each one's own SNIPS, with equal weight.
 
     The users (or items) are the sample, whatever the clusters.
     """
@@ -396,7 +410,7 @@ class _MeanOfGroups(Estimator):
     def sums_needed(
         self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
     ) -> SumSpec:
-        _refuse_ratio(self.name, is_ratio=is_ratio)
+        refuse_ratio(self.name, is_ratio=is_ratio)
         return SumSpec(self.is_weighted, self.unit, of_ratios=True)
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
@@ -460,7 +474,7 @@ class ErrorImputation(Estimator):
     def sums_needed(
         self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
     ) -> SumSpec:
-        _refuse_ratio(self.name, is_ratio=is_ratio)
+        refuse_ratio(self.name, is_ratio=is_ratio)
         return SumSpec(self.is_weighted, cluster, adds_imputed=True)
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
@@ -520,7 +534,7 @@ class SelfNormalizedDoublyRobust(DoublyRobust):
     def sums_needed(
         self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
     ) -> SumSpec:
-        _refuse_ratio(self.name, is_ratio=is_ratio)
+        refuse_ratio(self.name, is_ratio=is_ratio)
         return SumSpec(self.is_weighted, cluster, is_ratio=True, adds_imputed=True)
 
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
@@ -564,7 +578,8 @@ def _count_cells(scope: Scope, estimator: str) -> int:
     return scope.universe.n_cells
 
 
-def _refuse_ratio(estimator: str, *, is_ratio: bool) -> None:
+def refuse_ratio(estimator: str, *, is_ratio: bool) -> None:
+    """Raise an error if the metric is a ratio, which has no imputed deltas."""
     if is_ratio:
         raise UsageError(
             f"{estimator!r} is for metrics that are means over all cells, not for ratios such as "

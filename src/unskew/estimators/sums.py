@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,14 @@ from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
 from unskew.estimators.user_functions import UserFunctions
-from unskew.kernels.blocks import cut_rows, sum_products
+from unskew.kernels.blocks import BLOCK, cut_rows, dot, sum_by_code, sum_products
 from unskew.memory import require_memory
 from unskew.settings import WholeNumber
+from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, IntVector, Matrix, Vector
+
+if TYPE_CHECKING:
+    from unskew.estimators.multiple_robust import ModelSums
 
 T = TypeVar("T")
 Cluster: TypeAlias = Unit | Literal["both"] | None
@@ -43,7 +47,7 @@ STEP = 1e-6
 SINGLE_CELL = 1e-9
 """A group whose effective size exceeds 1 by less than about this share has a single cell."""
 MIN_CELLS_PER_USER = 2.0
-"""With fewer observed relevant cells per user, the bias of a function of them cannot be seen."""
+"""With fewer observed relevant cells per user, the bias of a function of them is not estimated."""
 MIN_OBSERVED_SHARE = 0.4
 """The same if a smaller share of the relevant cells was observed."""
 NEARLY_EQUAL = 1e-3
@@ -107,16 +111,23 @@ class Clusters:
 
         Clusters after the last one that has a cell are left out.
         """
-        return np.stack([np.bincount(self.code, weights=column) for column in columns], axis=1)
+        return np.ascontiguousarray(sum_by_code(columns, self.code, self._n_rows).T)
 
     def add_up_weighted(
         self, deltas: Matrix, base: Vector | Matrix | None, weight: Vector
     ) -> Matrix:
         """Sums of h delta of each model and of h base by cluster: (clusters, k + bases)."""
-        bases = [weight] if base is None else [row * weight for row in np.atleast_2d(base)]
-        columns = [np.bincount(self.code, weights=row * weight) for row in deltas]
-        columns += [np.bincount(self.code, weights=row) for row in bases]
-        return np.stack(columns, axis=1)
+        of_deltas = sum_by_code(deltas, self.code, self._n_rows, weight)
+        if base is None:
+            of_base = sum_by_code(weight[None], self.code, self._n_rows)
+        else:
+            of_base = sum_by_code(np.atleast_2d(base), self.code, self._n_rows, weight)
+        return np.vstack([of_deltas, of_base]).T
+
+    @property
+    def _n_rows(self) -> int:
+        """The number of clusters up to the last one that has a cell."""
+        return int(self.code.max(initial=-1)) + 1
 
     def resample(self, by_cluster: Matrix) -> Matrix | None:
         """Totals over clusters drawn with replacement: one row for each resample.
@@ -299,6 +310,15 @@ class Imputed:
         """Sums by item or by user; their total is the same."""
         return self.by_item if unit == "item" else self.by_user
 
+    def combine(self, contrast: Vector) -> Imputed:
+        """One row: the sum over models of ``contrast`` times their imputed deltas."""
+        return replace(
+            self,
+            observed=_combine_rows(contrast, self.observed),
+            by_user=_combine_rows(contrast, self.by_user.T).T,
+            by_item=_combine_rows(contrast, self.by_item.T).T,
+        )
+
     def project(self, unit: Unit, present: IntVector) -> Imputed:
         """As if all users (or items) had the mean imputed deltas of those that are present."""
         sums = self.by_cluster(unit)
@@ -331,6 +351,8 @@ class Deltas:
     max_relative_error: float | None = None
     """Of functions without bias that can be very noisy: there is no interval if the standard error
     exceeds this share of the value."""
+    models: ModelSums | None = None
+    """The propensity models and imputations of multiple robust estimation; None without them."""
 
     @property
     def is_sum(self) -> bool:
@@ -355,6 +377,7 @@ class Deltas:
             imputed=imputed,
             slots=slots,
             functions=functions,
+            models=self.models and self.models.take(rows),
         )
 
     def combine(self, contrast: Vector) -> Deltas:
@@ -362,12 +385,7 @@ class Deltas:
 
         Slots are kept if they are the same for all models of the contrast.
         """
-        imputed = self.imputed and replace(
-            self.imputed,
-            observed=_combine_rows(contrast, self.imputed.observed),
-            by_user=_combine_rows(contrast, self.imputed.by_user.T).T,
-            by_item=_combine_rows(contrast, self.imputed.by_item.T).T,
-        )
+        imputed = self.imputed and self.imputed.combine(contrast)
         (used,) = np.nonzero(contrast)
         is_single = used.size == 1
         slots = None
@@ -377,6 +395,7 @@ class Deltas:
             self,
             value=_combine_rows(contrast, self.value),
             imputed=imputed,
+            models=self.models and self.models.combine(contrast),
             slots=slots,
             functions=None if self.functions is None else self.functions.combine(contrast),
             bounds=self.bounds if is_single and contrast[used[0]] == 1.0 else None,
@@ -475,7 +494,7 @@ class Sums:
         The groups are the sample, so the spread between them includes the noise within them.
         Groups whose base adds up to 0 are left out and counted. ``propensities`` are those behind
         the weights; with them the bias of the ratios is estimated. It is NaN if groups have too
-        few cells with a base to see it.
+        few cells with a base to estimate it.
         """
         by_group = groups.add_up(_stack(delta, base) * weight)
         with_base = by_group[by_group[:, -1] > 0]
@@ -564,13 +583,13 @@ def measure_functions(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Ma
     """Users x (risks + 1): numerators and base of a metric that is no sum over cells."""
     functions = deltas.functions
     assert functions is not None
-    uncertainty = _find_uncertainty(functions, spec, cells)
+    p_unobserved = _find_unobserved_probability(functions, spec, cells)
     return cells.compute_once(
-        "functions", deltas, spec, lambda: functions.measure(cells.weight_of(spec), uncertainty)
+        "functions", deltas, spec, lambda: functions.measure(cells.weight_of(spec), p_unobserved)
     )
 
 
-def _find_uncertainty(
+def _find_unobserved_probability(
     functions: UserFunctions, spec: SumSpec, cells: ObservedCells
 ) -> Vector | None:
     """1 - P of each cell, for functions of weights that are biased; None for others."""
@@ -586,21 +605,24 @@ def _find_remaining_bias(
     cells: ObservedCells,
     by_user: Matrix,
 ) -> Vector | None:
-    """The bias after the first-order one was subtracted; None if there is none.
+    """The bias that is left after the first-order correction, for each model.
 
-    It is NaN if too few of the relevant cells were observed to see it.
+    None for unweighted estimates and for functions that are linear in each weight. NaN if too few
+    relevant cells were observed to estimate it.
     """
-    uncertainty = _find_uncertainty(functions, spec, cells)
-    if uncertainty is None or not len(by_user):
+    p_unobserved = _find_unobserved_probability(functions, spec, cells)
+    if p_unobserved is None or not len(by_user):
         return None
     weight = cells.weight_of(spec)
-    is_read = (weight > 0) & (True if deltas.base is None else deltas.base > 0)
+    is_observed_relevant = (weight > 0) & (True if deltas.base is None else deltas.base > 0)
     total = by_user.sum(axis=0)
     ratio = total[:-1] / total[-1]
-    bias = functions.estimate_remaining_bias(weight, uncertainty, is_read, ratio)
-    n_users = np.unique(cells.users.code[is_read]).size
-    n_needed = max(MIN_CELLS_PER_USER * n_users, MIN_OBSERVED_SHARE * weight[is_read].sum())
-    if is_read.sum() < n_needed:
+    bias = functions.estimate_remaining_bias(weight, p_unobserved, is_observed_relevant, ratio)
+    n_users = np.unique(cells.users.code[is_observed_relevant]).size
+    n_needed = max(
+        MIN_CELLS_PER_USER * n_users, MIN_OBSERVED_SHARE * weight[is_observed_relevant].sum()
+    )
+    if is_observed_relevant.sum() < n_needed:
         bias[bias != 0] = np.nan
     return bias
 
@@ -741,16 +763,17 @@ def _sum_cells(
     n_models = len(deltas)
     size = n_models + (1 if base is None else len(np.atleast_2d(base)))
     total, moment = np.zeros(size), np.zeros((size, size))
-    for rows in cut_rows(weight.size):
-        h = weight[rows]
-        weighted = np.empty((size, h.size))
-        weighted[:n_models] = deltas[:, rows] * h
-        weighted[n_models:] = h if base is None else base[..., rows] * h
-        total += weighted.sum(axis=1)
-        uncertain = weighted
-        if propensities is not None:
-            uncertain = weighted * (1.0 - propensities.values[rows])
-        moment += sum_products(uncertain, weighted)
+    buffer, ones = np.empty((2, size, BLOCK)), np.ones(BLOCK)
+    with single_blas_thread():
+        for rows in cut_rows(weight.size):
+            h = weight[rows]
+            weighted, uncertain = buffer[:, :, : h.size]
+            np.multiply(deltas[:, rows], h, out=weighted[:n_models])
+            weighted[n_models:] = h if base is None else base[..., rows] * h
+            total += [dot(row, ones[: h.size]) for row in weighted]
+            uncertainty = 1.0 if propensities is None else 1.0 - propensities.values[rows]
+            np.multiply(weighted, uncertainty, out=uncertain)
+            moment += sum_products(uncertain, weighted)
     if imputed_by_cluster is not None:
         total[:-1] += imputed_by_cluster.sum(axis=0)
     return Sums(total, moment)

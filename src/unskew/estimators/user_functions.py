@@ -25,15 +25,15 @@ class UserFunctions:
         """Whether a function is not linear in each weight."""
         return any(function.has_bias for function in self.functions)
 
-    def measure(self, weight: Vector, uncertainty: Vector | None = None) -> Matrix:
+    def measure(self, weight: Vector, p_unobserved: Vector | None = None) -> Matrix:
         """Users x (risks + 1): numerators and base, of users with a base.
 
-        With ``uncertainty``, 1 - P of each cell, the first-order bias of each user is subtracted. A
-        function f of weights w = O h, with Var(w) = h^2 P (1 - P), has the bias (1/2) sum over
+        With ``p_unobserved``, 1 - P of each cell, the first-order bias of each user is subtracted.
+        A function f of weights w = O h, with Var(w) = h^2 P (1 - P), has the bias (1/2) sum over
         cells of Var(w) f'', which is estimated by the sum over observed cells of
         (1 - P) (f without the cell - f + h f'). It is 0 if f is linear in each weight.
         """
-        results = [function.measure(weight, uncertainty) for function in self.functions]
+        results = [function.measure(weight, p_unobserved) for function in self.functions]
         values = np.stack([result[:, 0] for result in results])
         if self.contrasts is not None:
             values = np.einsum("rk,ku->ru", self.contrasts, values)
@@ -51,7 +51,7 @@ class UserFunctions:
         return residuals
 
     def estimate_remaining_bias(
-        self, weight: Vector, uncertainty: Vector, is_read: BoolVector, ratio: Vector
+        self, weight: Vector, p_unobserved: Vector, is_observed_relevant: BoolVector, ratio: Vector
     ) -> Vector:
         """The bias of the risks that is left after the first-order bias was subtracted.
 
@@ -59,9 +59,9 @@ class UserFunctions:
         risks are estimated again. With r the mean of 1/P - 1 over relevant cells, the bias is taken
         to grow as r^2 / (1 + r): by its second order if r is small, more slowly if it is large.
         """
-        inverse = 1.0 / (1.0 - uncertainty[is_read])
+        inverse = 1.0 / (1.0 - p_unobserved[is_observed_relevant])
         growth = [
-            _grow(float(np.average(thinned - 1.0, weights=weight[is_read])))
+            _grow(float(np.average(thinned - 1.0, weights=weight[is_observed_relevant])))
             for thinned in (inverse, inverse / KEPT_SHARE)
         ]
         if growth[0] == 0.0:
@@ -70,7 +70,7 @@ class UserFunctions:
         sums = [
             self.measure(
                 weight / KEPT_SHARE * (rng.random(weight.size) < KEPT_SHARE),
-                1.0 - KEPT_SHARE * (1.0 - uncertainty),
+                1.0 - KEPT_SHARE * (1.0 - p_unobserved),
             ).sum(axis=0)
             for _ in range(N_THINNINGS)
         ]

@@ -14,10 +14,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unskew.data.estimation import Correction, Estimation, Replicates, TakenAsKnown, Unit
+from unskew.data.estimation import (
+    MAX_LEVERAGE,
+    Correction,
+    Estimation,
+    Replicates,
+    TakenAsKnown,
+    Unit,
+)
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
-from unskew.estimators.intervals import Moments
+from unskew.estimators.intervals import Moments, covariance_of_contrasts
 from unskew.estimators.sums import (
     Clusters,
     Deltas,
@@ -29,10 +36,9 @@ from unskew.estimators.sums import (
     measure_functions,
 )
 from unskew.kernels.blocks import cut_rows, sum_products
+from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, Matrix, Vector
 
-MAX_LEVERAGE = 0.9
-"""A cell with a higher leverage is treated as if it had this one."""
 ROUNDING = 1e-13
 """A base is 0 after the correction if it is at most this share of the largest weight."""
 
@@ -133,7 +139,9 @@ def add_uncertainty(
     moments = None
     estimation = _find_estimation(spec, cells)
     if not spec.of_ratios and (estimation is None or cells.cluster == "both"):
-        measured, moments = _measure(contributions, linearization, None, cells, estimate)
+        measured, moments = measure_contributions(
+            contributions, linearization, None, cells, estimate
+        )
         if cells.cluster == "both":
             n_clusters = min(_count_clusters(estimate, cells))
             estimate = replace(estimate, covariance=measured, n_clusters=n_clusters)
@@ -145,8 +153,10 @@ def add_uncertainty(
     correction = estimation.correct(linearization.residual, weight, cells.weight_derivative)
     covariance = estimate.covariance
     if not spec.of_ratios:
-        contributions -= correction.score
-        covariance, moments = _measure(contributions, linearization, correction, cells, estimate)
+        correction.correct_rows(contributions, slice(None))
+        covariance, moments = measure_contributions(
+            contributions, linearization, correction, cells, estimate
+        )
     return _add_estimation(estimate, correction, covariance, moments, linearization.normalizer)
 
 
@@ -259,7 +269,8 @@ def _square(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Matrix:
 def _sum_squares(columns: Matrix) -> Matrix:
     """Sum over cells of x x'."""
     blocks = (columns[:, rows] for rows in cut_rows(columns.shape[1]))
-    squares: Matrix = np.sum([sum_products(block, block) for block in blocks], axis=0)
+    with single_blas_thread():
+        squares: Matrix = np.sum([sum_products(block, block) for block in blocks], axis=0)
     return squares
 
 
@@ -281,9 +292,11 @@ def _add_from_cells(
         h, delta = weight[rows], deltas.value[:, rows]
         contributions: Matrix
         if spec.divides_by_base:
-            block = 1.0 if base is None else base[..., rows]
-            rest = totals[:, None] - np.minimum(h * block, MAX_LEVERAGE * totals[:, None])
-            contributions = (delta - value[:, None] * block) * (h / rest)
+            block = None if base is None else base[..., rows]
+            share = h if block is None else h * block
+            rest = totals[:, None] - np.minimum(share, MAX_LEVERAGE * totals[:, None])
+            contributions = delta - value[:, None] * (1.0 if block is None else block)
+            contributions *= h / rest
         else:
             contributions = delta * (h * scale[0])
         return contributions
@@ -317,7 +330,8 @@ def _add_from_cells(
 def _measure_cells(contribute: Callable[[slice], Matrix], cells: ObservedCells) -> Moments:
     """Moments of contributions to the risks, given a function of the rows of a block of cells.
 
-    Var(O) = P (1 - P), of which 1 - P remains for an observed cell.
+    Var(O) = P (1 - P), of which 1 - P remains for an observed cell. The third moment of O is
+    P (1 - P) (1 - 2 P).
     """
 
     def cut_blocks() -> Iterator[tuple[Matrix, Vector | None, Vector | None]]:
@@ -327,7 +341,7 @@ def _measure_cells(contribute: Callable[[slice], Matrix], cells: ObservedCells) 
                 continue
             propensity = cells.propensities.values[rows]
             uncertainty = 1.0 - propensity
-            yield contribute(rows), uncertainty, uncertainty * (1.0 - 2.0 * propensity)
+            yield contribute(rows), uncertainty, uncertainty - propensity
 
     return Moments.add_up(cut_blocks())
 
@@ -345,9 +359,8 @@ def _correct_cells(
     for rows in cut_rows(weight.size):
         block = columns[:, rows]
         block *= weight[rows]
-        block -= correction.score[:, rows]
-        block /= _leverage_scale(correction, rows)
-    return replace(correction, score=columns[:, :0], leverage=weight[:0]), columns
+        correction.correct_rows(block, rows)
+    return correction.without_cells(), columns
 
 
 def _column_influence(spec: SumSpec, total: Vector, value: Vector, cells: ObservedCells) -> Matrix:
@@ -388,13 +401,6 @@ def _correct_columns(
         sums,
         _sum_squares(columns) if len(sums) > 1 else None,
     )
-
-
-def _leverage_scale(correction: Correction, rows: slice = slice(None)) -> Vector:
-    """Residuals are divided by this to make up for cells that pull their own propensity."""
-    rest: Vector = 1.0 - np.minimum(correction.leverage[rows], MAX_LEVERAGE)
-    root: Vector = np.sqrt(rest)
-    return root * np.sqrt(root) if correction.leverage_power == 1.5 else root
 
 
 Measured: TypeAlias = tuple[Matrix, Moments]
@@ -439,7 +445,7 @@ def _combine_units(parts: list[Measured], by_cell: Matrix | None) -> Measured:
     return covariance, by_user.combine(by_item, covariance)
 
 
-def _measure(
+def measure_contributions(
     contributions: Matrix,
     linearization: Linearization,
     correction: Correction | None,
@@ -448,8 +454,6 @@ def _measure(
 ) -> tuple[Matrix, Moments]:
     """Covariance and moments of the risks, given K x observed cells of ``h e - B's``."""
     scale = 1.0 / linearization.normalizer
-    if correction is not None:
-        contributions /= _leverage_scale(correction)
     if cells.cluster is None:
         if correction is None and linearization.leverage is not None:
             contributions /= 1.0 - np.minimum(linearization.leverage, MAX_LEVERAGE)
@@ -528,6 +532,28 @@ def half_sample_covariance(
         differences.append(first - second)
     spread = np.stack(differences)
     return spread.T @ spread / (4 * len(spread))
+
+
+def find_uncertain_share(
+    spec: SumSpec, deltas: Deltas, cells: ObservedCells, estimate: Estimate
+) -> float:
+    """The share of the variance by half-samples that is there if cells are independent.
+
+    Half-samples measure sum z^2 with z = h e, as if the log were drawn from a log without end. Of a
+    fixed number of cells the variance is sum (1 - P) z^2. It is the largest share among all risks
+    and their differences, so that one number keeps the covariance a covariance.
+    """
+    if spec.of_ratios or cells.cluster is not None or cells.propensities is None:
+        return 1.0
+    weight = cells.weight_of(spec)
+    residual = linearize(spec, deltas, cells, estimate, weight).residual
+    uncertainty = 1.0 - cells.propensities.values
+    rest, total = (
+        covariance_of_contrasts(np.einsum("in,jn->ij", residual * factor, residual))
+        for factor in (np.square(weight) * uncertainty, np.square(weight))
+    )
+    is_used = total > ROUNDING * total.max()
+    return float((rest[is_used] / total[is_used]).max()) if is_used.any() else 1.0
 
 
 def _take_half(

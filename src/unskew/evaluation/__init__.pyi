@@ -6,6 +6,7 @@ from unskew.evaluation.frame import GroupedEvaluation as GroupedEvaluation
 from unskew.evaluation.imputation import Imputation as Imputation
 from unskew.evaluation.lists import ListDescription as ListDescription
 from unskew.evaluation.lists import describe_lists as describe_lists
+from unskew.evaluation.model_set import ModelSet as ModelSet
 from unskew.evaluation.monitor import Monitor as Monitor
 from unskew.evaluation.result import Comparison as Comparison
 from unskew.evaluation.result import Evaluation as Evaluation

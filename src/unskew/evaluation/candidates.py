@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unskew.data.leaks import Leaks, are_parts_of_one_log, find_leaks
+from unskew.data.leaks import Leaks, are_disjoint_parts, find_leaks
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
@@ -58,7 +58,7 @@ class TestedCells:
         """The cells of the log that can be tested; an error if there are none."""
         if candidates is None and exclude is None:
             return cls(log, universe=universe)
-        is_split = isinstance(exclude, Ratings) and are_parts_of_one_log(log, exclude)
+        is_split = isinstance(exclude, Ratings) and are_disjoint_parts(log, exclude)
         is_other_users = is_split and log.part is not None and log.part.by == "user"
         chosen = read_candidates(
             log.users, log.items, candidates, None if is_other_users else exclude
@@ -149,9 +149,10 @@ def _require_one_split(log: Ratings, exclude: Ratings, leaks: Leaks) -> None:
         return
     if np.intersect1d(log.part.rows, exclude.part.rows).size:
         raise UsageError(
-            f"the test and `exclude` are parts of one log that overlap: {leaks.n_shared:,} of "
-            f"{leaks.n_test:,} test ratings are in both; the first is {leaks.first_shared}.",
+            "the test and `exclude` were split from one log, but overlap: "
+            f"{leaks.n_shared:,} of {count_noun(leaks.n_test, 'test rating')} are in both; the "
+            f"first is {leaks.first_shared}.",
             parameter="exclude",
             where=leaks.first_shared,
-            remedy="Use both parts of one call of unskew.split.",
+            remedy="Pass the two parts of a single call of unskew.split.",
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UsageError
+from unskew.estimators.multiple_robust import ModelSums
 from unskew.estimators.sums import Deltas, Imputed, ObservedCells
 from unskew.estimators.user_functions import UserFunctions
 from unskew.evaluation.candidates import TestedCells
@@ -54,10 +56,14 @@ def compute_deltas(
     inputs: Sequence[MetricInput],
     imputed: Mapping[str, Imputed],
     log: Ratings,
+    model_sums: Mapping[str, ModelSums] = MappingProxyType({}),
 ) -> dict[str, Deltas]:
     """By metric: the deltas of all models, one row for each."""
     return {
-        metric.name: _stack_models(metric, inputs, imputed.get(metric.name), log)
+        metric.name: replace(
+            _stack_models(metric, inputs, imputed.get(metric.name), log),
+            models=model_sums.get(metric.name),
+        )
         for metric in metrics
     }
 
@@ -99,10 +105,10 @@ def _apply(metric: Metric, cells: MetricInput) -> Delta:
 
 
 def _interpolate(metric: Metric, cells: MetricInput) -> Delta:
-    """The delta of relevances G that were made from clicks: d(0) + G (d(1) - d(0)).
+    """The delta d of relevances G estimated from clicks: d(0) + G (d(1) - d(0)).
 
-    A delta of a binary rating Y is linear in Y, so this is unbiased if G is. (G - F)^2 would add
-    the variance of G, and G can exceed 1.
+    The delta of a binary rating Y is linear in Y, so this is unbiased if G is. (G - F)^2, with F
+    the prediction, would add the variance of G. G can exceed 1.
     """
 
     def measure(rating: float) -> Delta:
@@ -112,8 +118,8 @@ def _interpolate(metric: Metric, cells: MetricInput) -> Delta:
     relevant = measure(1.0)
     if relevant.function is not None:
         raise UsageError(
-            f"{metric.name!r} is not linear in the relevance of single cells, so clicks over "
-            "examination cannot stand for it.",
+            f"{metric.name!r} is not linear in the relevance of each cell, so it cannot be "
+            "estimated from clicks divided by examination.",
             parameter="metrics",
             value=metric.name,
             remedy="Use a linear metric, such as precision@10, dcg@10 or recall_per_positive@10.",

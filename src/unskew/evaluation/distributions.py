@@ -127,7 +127,7 @@ class LeadRobustness:
             is_unsafe = self.flips_at < MEASURED_SELECTION
             return f"{text} {MEASURED}.{' So this result is not safe.' if is_unsafe else ''}"
         if self.is_fragile:
-            text += " That is a small error: treat the order as open."
+            text += " That is a small factor: treat the order as open."
         if sees_ratings is None:
             text += f" If these propensities do not depend on the rating, note: {MEASURED_CLAUSE}."
         return text

@@ -11,6 +11,7 @@ from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import UniverseLike
 from unskew.data.weights import WeightTransform
+from unskew.estimators.multiple_robust import ModelSums
 from unskew.estimators.point import Estimator
 from unskew.estimators.sums import Cluster, Imputed, Resampling
 from unskew.evaluation.arguments import (
@@ -27,6 +28,7 @@ from unskew.evaluation.arguments import (
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.deltas import compute_deltas, describe_plug_ins, read_input
 from unskew.evaluation.imputation import Imputation, impute_deltas
+from unskew.evaluation.model_set import ModelSet, read_model_set, require_model_set
 from unskew.evaluation.predictions import PredictionsLike, name_models, read_models
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.sequence import describe_sequence, estimate_sequences, plan_sequence
@@ -67,6 +69,7 @@ def evaluate(
     relevance_threshold: float | None = None,
     weight_transform: WeightTransform | None = None,
     imputation: Imputation | PredictionsLike | None = None,
+    model_set: ModelSet | None = None,
     bootstrap: int | None = None,
     random_state: int | np.random.Generator | None = 0,
     engine: str | Ranker = "auto",
@@ -104,9 +107,10 @@ def evaluate(
         universe is unknown.
     universe
         (n_users, n_items): all users and items that could have been logged. Ranking metrics and
-        the estimators ``ips``, ``dr``, ``sndr`` and ``eib`` need it. ``"log"`` means that the
-        users and items of the log are all there are. None is the universe of the log, if it was
-        stated there or the log was built from a matrix, else that of a fitted propensity model.
+        the estimators ``ips``, ``dr``, ``sndr``, ``eib`` and ``mr`` need it. ``"log"`` means that
+        the users and items of the log are all there are. None is the universe of the log, if it
+        was stated there or the log was built from a matrix, else that of a fitted propensity
+        model.
     position
         For ranking metrics: the column of frames of predictions that has the positions, 1 for the
         item that the model ranks best; or the column by model name. No column is read as positions
@@ -149,6 +153,9 @@ def evaluate(
         ``predict_distribution`` gives this distribution. Of other models it is the predicted mean
         plus the residuals of the logged cells, weighted by 1/P, which are taken to have the same
         spread in all cells. If all ratings are 0 and 1, predict the probability of a 1.
+    model_set
+        For ``mr``: several propensity models and several imputations, of which one must be right.
+        ``propensities`` are not read by ``mr``.
     bootstrap
         Number of resamples of users (or items) for percentile intervals. None computes analytic
         intervals.
@@ -194,6 +201,7 @@ def evaluate(
     chosen_estimators = find_estimators(estimators, all_cells)
     require_compatible(chosen_metrics, chosen_estimators)
     require_propensities(propensities, chosen_estimators)
+    require_model_set(model_set, chosen_estimators)
     warn_about_scales(models, chosen_metrics, log)
     Flag()("sequence", sequence)
     (seed,) = draw_seeds(random_state)
@@ -216,7 +224,13 @@ def evaluate(
         imputed, notes = impute_deltas(
             imputation, chosen_metrics, readers, metric_inputs, tested, cells, seed
         )
-    deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log)
+    sums: Mapping[str, ModelSums] = {}
+    if model_set is not None:
+        sums, texts = read_model_set(
+            model_set, chosen_metrics, readers, metric_inputs, tested, cells, log, seed
+        )
+        notes += texts
+    deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log, sums)
 
     by_name = {estimator.name: estimator for estimator in chosen_estimators}
     inputs = EvaluationInputs(tuple(models), level, deltas, cells, by_name, tested.log.rating)

@@ -23,8 +23,8 @@ from unskew.data.estimation import Unit
 from unskew.data.ids import format_id
 from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
-from unskew.data.universe import Universe
-from unskew.errors import BadPredictionError, UniverseError, UsageError
+from unskew.data.universe import require_all_ids
+from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.dispersion import MIN_EXCESS, Dispersion
 from unskew.estimators.sums import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
@@ -141,7 +141,8 @@ def impute_deltas(
     if not means:
         return {}, list(source.describe(cells))
     scorers = [require_all_cells(model) for model in models]
-    _require_ids(log, tested.universe)
+    if tested.universe is not None:
+        require_all_ids(log, tested.universe, "so not every cell can be imputed")
     logged, levels = [ratings.observed(log)], np.unique(log.rating)
     observed = {
         metric.name: np.stack(
@@ -275,7 +276,7 @@ def _sum_all_cells(
         logged = cell_numbers(log.user[rows] - first, log.item[rows], log.n_items)
         distributions = list(ratings.blocks(log, users))
         is_finite = np.logical_and.reduce([each.is_finite for each in distributions])
-        is_hidden = _find_hidden(users, log.n_items, candidates)
+        is_hidden = find_hidden(users, log.n_items, candidates)
         for column, model in enumerate(models):
             scores = model.block(log, users)
             for metric in metrics:
@@ -303,7 +304,7 @@ def _expect(
     return expected
 
 
-def _find_hidden(
+def find_hidden(
     users: IntVector, n_items: int, candidates: Candidates | None
 ) -> BoolVector | np.bool_:
     """Whether each cell of a block of users is not a candidate."""
@@ -312,17 +313,6 @@ def _find_hidden(
     scores = np.zeros((users.size, n_items))
     candidates.hide_others(users, scores)
     return np.isneginf(scores.ravel())
-
-
-def _require_ids(log: Ratings, universe: Universe | None) -> None:
-    if universe is not None and (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
-        raise UniverseError(
-            f"the universe has {universe}, but the log has the ids of only "
-            f"{count_noun(log.n_users, 'user')} and {count_noun(log.n_items, 'item')}, so not "
-            "every cell can be imputed.",
-            parameter="universe",
-            remedy="Build the log with users=[all user ids] and items=[all item ids].",
-        )
 
 
 def _require_finite(

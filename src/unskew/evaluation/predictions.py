@@ -28,8 +28,15 @@ from unskew.errors import BadPredictionError, ColumnError, UsageError
 from unskew.evaluation.adapters.external import ExternalModel
 from unskew.evaluation.adapters.wrap import adapt_model, describe_libraries
 from unskew.ranking.candidates import Candidates
-from unskew.ranking.positions import Positions, Ranker, compute_positions, find_ranker
+from unskew.ranking.positions import (
+    NanScoreError,
+    Positions,
+    Ranker,
+    compute_positions,
+    find_ranker,
+)
 from unskew.settings import describe
+from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Scorer, Scores, Vector
 
 BLOCK_CELLS = 1 << 22
@@ -248,9 +255,9 @@ class FramedValues:
         is_repeated = sorted_cells[1:] == sorted_cells[:-1]
         if is_repeated.any():
             raise BadPredictionError(
-                f"model {self.name!r}: {int(is_repeated.sum())} cells have more than one "
-                f"prediction; the first is repeated at row {int(rows[1:][is_repeated].min())} of "
-                "the predictions.",
+                f"model {self.name!r} has more than one prediction for "
+                f"{count_noun(int(is_repeated.sum()), 'cell')}; the first is repeated at row "
+                f"{int(rows[1:][is_repeated].min())} of the predictions.",
                 parameter="predictions",
                 remedy="Keep one for each cell.",
             )
@@ -279,15 +286,21 @@ class ScoredCells:
         _require_item_ids(self.name, log, n_items)
         if self.ranker is not None and isinstance(self.scorer, Factors):
             return self.ranker.positions(self.scorer, log.user, log.item, candidates)
-        return compute_positions(
-            log.user,
-            log.item,
-            log.n_users,
-            log.n_items,
-            self.scorer,
-            top=top,
-            candidates=candidates,
-        )
+        try:
+            return compute_positions(
+                log.user,
+                log.item,
+                log.n_users,
+                log.n_items,
+                self.scorer,
+                top=top,
+                candidates=candidates,
+            )
+        except NanScoreError as error:
+            user, item = error.codes
+            cell = f"user {format_id(log.users[user])} for item {format_id(log.items[item])}"
+            error.name_cell(cell, f"model {self.name!r}: ")
+            raise
 
     def block(self, log: Ratings, users: IntVector) -> Scores:
         """The scores of a block of users for all items."""
@@ -443,11 +456,11 @@ def read_predictions(
 def _require_item_ids(name: str, log: Ratings, n_items: int) -> None:
     if n_items != log.n_items:
         raise BadPredictionError(
-            f"model {name!r}: the universe has {n_items} items, but the log has the ids of only "
-            f"{log.n_items}, so the others cannot be ranked.",
+            f"model {name!r}: the universe has {count_noun(n_items, 'item')}, but the log has the "
+            f"ids of only {log.n_items:,}, so the others cannot be ranked.",
             parameter="universe",
-            remedy="Build the log with items=[all item ids], or pass a frame with positions "
-            "and `position=...`.",
+            remedy="Build the log with Ratings.from_frame(..., `items=[all item ids]`), or pass a "
+            "frame with positions and `position=...`.",
             shell_remedy="Pass `candidates=...`, a file of the items that are ranked; or a file of "
             "predictions with a column of positions, and `position=...`.",
         )

@@ -44,6 +44,21 @@ class SlotCount:
     effective: float
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TailedEstimate:
+    """An estimate that a few cells decide, ordered by how few they are."""
+
+    degrees: float
+    skewness: float
+    metric: str
+    estimator: str
+    model: str
+
+    @property
+    def metric_and_estimator(self) -> tuple[str, str]:
+        return self.metric, self.estimator
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reliability:
     """The estimates of a result, checked one by one."""
@@ -148,7 +163,7 @@ class Reliability:
         )
 
     def _check_estimation_bias(self) -> Iterator[UnskewWarning]:
-        """The largest bias of the fit of propensities, if it is too large to be removed."""
+        """A warning of the largest bias of fitted propensities above one standard error."""
         biases = []
         for (metric, estimator), estimate in self.estimates.items():
             for model, name in enumerate(self.models if estimate.bias is not None else ()):
@@ -160,7 +175,8 @@ class Reliability:
         if not biases or self.estimation is None:
             return
         ratio, bias, label = max(biases)
-        others = f", and {len(biases) - 1} more like it" if len(biases) > 1 else ""
+        n_others = count_noun(len(biases) - 1, "other estimate")
+        others = f" (and {n_others} by more than one)" if len(biases) > 1 else ""
         yield PropensityWarning(
             f"the {self.estimation.bias_source} of the propensity model changes {label} by "
             f"{bias:+.2g}, {ratio:.1f} standard errors{others}. This is subtracted, but only "
@@ -245,9 +261,12 @@ class Reliability:
             verb = "has" if len(labels) == 1 else "have"
             yield UnskewWarning(f"{join_words(list(labels))} {verb} no interval: {reason}.")
 
-    def _check_tails(self) -> Iterator[UnskewWarning]:
-        """The estimate with the fewest degrees of freedom, or else with the largest skewness."""
-        doubtful = []
+    def find_few_cells(self) -> Iterator[tuple[str, str]]:
+        """Pairs of metric and estimator with an estimate that few cells decide."""
+        yield from dict.fromkeys(each.metric_and_estimator for each in self._find_tails())
+
+    def _find_tails(self) -> Iterator[TailedEstimate]:
+        """Estimates with few degrees of freedom or a large skewness."""
         for (metric, estimator), estimate in self.estimates.items():
             n_units = estimate.n_clusters or self.n_observed
             has_tails = not (estimate.slots is not None and estimate.bounds == SHARE)
@@ -258,18 +277,26 @@ class Reliability:
             for model, name in enumerate(self.models):
                 _, degrees, skewness = estimate.moments.of_contrast(model, None)
                 if degrees < MIN_DEGREES or abs(skewness) > MAX_SKEWNESS:
-                    label = _name_estimate(metric, estimator)
-                    doubtful.append((degrees, abs(skewness), label, name, estimator))
+                    yield TailedEstimate(degrees, abs(skewness), metric, estimator, name)
+
+    def _check_tails(self) -> Iterator[UnskewWarning]:
+        """A warning of the estimate with the fewest degrees of freedom or else most skewness."""
+        doubtful = list(self._find_tails())
         if not doubtful:
             return
-        degrees, skewness, label, name, estimator = min(doubtful)
-        remedy = "Collect more ratings where propensities are small, or clip the weights."
-        others = f", and {len(doubtful) - 1} more like it" if len(doubtful) > 1 else ""
+        first = min(doubtful)
+        remedy = (
+            "Collect more ratings where propensities are small. Clipping the weights narrows the "
+            "interval, but removes a part of the correction."
+        )
+        n_others = count_noun(len(doubtful) - 1, "other estimate")
+        others = f", and {n_others}" if len(doubtful) > 1 else ""
+        label = _name_estimate(first.metric, first.estimator)
         yield PropensityWarning(
-            f"few cells decide {label} of {name!r} ({degrees:.1f} degrees of freedom, skewness "
-            f"{skewness:.2f}){others}: the cells that matter may not have been seen, and the "
-            "interval may be too narrow.",
-            remedy=remedy if _is_weighted(estimator) else "Collect more ratings.",
+            f"few cells decide {label} of {first.model!r} ({first.degrees:.1f} degrees of freedom, "
+            f"skewness {first.skewness:.2f}){others}: the cells that matter may not have been "
+            "seen, and the interval may be too narrow.",
+            remedy=remedy if _is_weighted(first.estimator) else "Collect more ratings.",
         )
 
 

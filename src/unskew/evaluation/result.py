@@ -48,6 +48,8 @@ FOOTER_WIDTH = 100
 EVEN_WEIGHTS, ALIKE = 0.98, 0.05
 """Weights correct almost nothing if the effective sample size is at least this share of the log, or
 if a random sample differs from the log by a p-value of more than the second number."""
+UNEXPLAINED = 2.0
+"""From this ratio of variances on, the propensities leave out much of how items are selected."""
 SMALL_BIAS = 0.01
 """A bias below this share of the standard error is not mentioned."""
 
@@ -260,6 +262,7 @@ class Evaluation(Result):
             weights = asdict(self.weight_summary) | {
                 "n_touched": self.n_transformed,
                 "fits_universe": self.weight_summary.fits_universe,
+                "mass_z": self.weight_summary.mass_z,
             }
             texts = self.weight_summary.warning_texts()
         record = {
@@ -272,6 +275,7 @@ class Evaluation(Result):
             "condition": "" if self.weight_summary is None else describe_condition(self.estimation),
             "sees_ratings": self.estimation is None or self.estimation.sees_ratings,
             "no_correction": self._explain_no_correction(),
+            "unexplained": self._describe_unexplained(),
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
@@ -282,6 +286,7 @@ class Evaluation(Result):
             "differences": [each.to_record() for each in self.differences()],
             "slots": [asdict(count) for count in self.reliability.count_slots()],
             "unusable": [list(name) for name in self.reliability.find_unusable()],
+            "few_cells": [list(name) for name in self.reliability.find_few_cells()],
             "warnings": [
                 *texts,
                 *map(str, self.problems()),
@@ -332,18 +337,31 @@ class Evaluation(Result):
         yield from self._check_capped()
 
     def _check_popularity(self) -> Iterator[UnskewWarning]:
-        """Item totals that vary too much for propensities that depend on the rating alone."""
+        """Item totals that vary more than propensities explain that should include the rating."""
         dispersion = None if self.clusters is None else self.clusters.dispersion
         estimation = self.estimation
-        if dispersion is None or not isinstance(estimation, Strata) or self.n_observed < LONG_LOG:
+        if dispersion is None or self.n_observed < LONG_LOG:
             return
-        if estimation.kind == "rating":
+        if isinstance(estimation, Strata) and estimation.kind == "rating":
             yield PropensityWarning(
                 f"{dispersion.describe()}. Propensities of {estimation.model} depend on the rating "
                 f"alone, and leave out that some {dispersion.unit}s are logged more often than "
                 "others. This speaks against the assumption that selection depends on the rating "
                 "alone. It does not say how much this changes the estimates."
             )
+        elif dispersion.ratio >= UNEXPLAINED and (estimation is None or estimation.sees_ratings):
+            yield PropensityWarning(
+                f"{dispersion.describe()}: they leave out something that decides which "
+                f"{dispersion.unit}s are logged. Intervals include this, but if it has to do with "
+                "the ratings, the estimates are biased."
+            )
+
+    def _describe_unexplained(self) -> str | None:
+        """What the propensities leave out, if it is much; None if it is not."""
+        dispersion = None if self.clusters is None else self.clusters.dispersion
+        if dispersion is None or self.n_observed < LONG_LOG or dispersion.ratio < UNEXPLAINED:
+            return None
+        return dispersion.describe()
 
     def _check_capped(self) -> Iterator[UnskewWarning]:
         """Propensities that a small random sample put above 1."""
@@ -402,7 +420,7 @@ class Evaluation(Result):
         return [text for text in texts if text]
 
     def problems_without_warning(self) -> Iterator[UnskewWarning]:
-        """Problems that the text of the result has, and :meth:`warn` has not."""
+        """Problems that the printed result states and :meth:`warn` does not."""
         if self.n_observed < LONG_LOG:
             yield from self.reliability.problems()
         else:
@@ -424,7 +442,7 @@ class Evaluation(Result):
         """The robustness of the order in words, and the models whose order is fragile."""
         robustness = self._find_robustness()
         if robustness is None:
-            return {"robustness": None, "fragile_pair": None}
+            return {"robustness": None, "fragile_pair": None, "flips_at": None}
         sees_ratings = None if self.estimation is None else self.estimation.sees_ratings
         if self._explain_no_correction() is not None:
             sees_ratings = False
@@ -432,6 +450,7 @@ class Evaluation(Result):
         return {
             "robustness": text,
             "fragile_pair": list(robustness.pair) if robustness.is_fragile else None,
+            "flips_at": robustness.flips_at if robustness.is_fragile else None,
         }
 
     def _explain_no_correction(self) -> str | None:

@@ -198,7 +198,9 @@ def _describe_limits(
         if estimation is not None and not isinstance(estimation, TakenAsKnown):
             yield f"limits include the error of propensities by {estimation.model}"
     for name, estimator in inputs.estimators.items():
-        if not estimator.is_weighted:
+        if estimator.has_own_models:
+            yield f"{name} has propensity models of its own, whose weights are not changed here"
+        elif not estimator.is_weighted:
             yield f"{name} uses no weights and does not change"
         elif not estimator.has_worst_case:
             yield f"the worst case of {name} under an odds error is unknown: clipping only"
@@ -388,8 +390,8 @@ class Sensitivity(Result):
         """Draw the estimates under clipped weights, and their ranges under odds errors.
 
         Shows one metric by one estimator, by default the first of each. Returns a new matplotlib
-        figure, or None if ``ax`` is given: two axes, or one if only weights or only odds were
-        changed.
+        figure, or None if ``ax`` is given. ``ax`` holds two axes, or one if only weights or only
+        odds were changed.
         """
         metric = next(iter(self.metrics)) if metric is None else metric
         estimator = self.estimators[0] if estimator is None else estimator

@@ -42,7 +42,7 @@ def plan_sequence(
     other = next((e for e in estimators if not isinstance(e, ESTIMATORS_OF_SEQUENCES)), None)
     if other is not None:
         raise UsageError(
-            f"{other.name!r} has no limits that hold at every look.",
+            f"{other.name!r} has no confidence sequence: its limits do not hold at every look.",
             parameter="estimators",
             value=other.name,
             remedy="Use 'snips', 'ips' or 'naive'.",

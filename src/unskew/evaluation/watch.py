@@ -106,7 +106,7 @@ class Watch(Result):
 
 
 def mark_early(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Columns for people: "too early" in place of limits, and a dash for other missing numbers."""
+    """Columns to print: "too early" in place of limits, and a dash for other missing numbers."""
     return {
         name: [
             (TOO_EARLY if name.startswith("ci_") else "-") if value is None else value

@@ -152,7 +152,7 @@ class VariedEstimate:
 
     @cached_property
     def sums(self) -> FixedSums | None:
-        """Groups of cells whose weights keep their sum; they remember how cells are sorted."""
+        """Groups of cells whose weights keep their sum; None if no sum is kept."""
         if self.constraint is None:
             return None
         if self.constraint == "mass":
@@ -214,8 +214,8 @@ class VariedEstimate:
 
         NaN if there is no interval even with the assumed propensities.
 
-        The limit need not fall steadily, because the standard error changes with the weights. So
-        its first sign change is searched on a grid.
+        The limit is not monotone in the odds error, because the standard error changes with the
+        weights. Therefore its first sign change is searched on a grid.
         """
         if math.isnan(self.extreme(1.0, is_largest=not is_positive).low):
             return math.nan

@@ -118,6 +118,10 @@ class AlternatingLeastSquares(SweepingSolver):
 
     objective: Objective
 
+    def sweep(self, factors: Factors) -> Factors:
+        """One exact sweep from the items and the constant of ``factors``."""
+        return self._sweep(factors, is_exact=True)[0]
+
     def _sweep(self, start: Factors, *, is_exact: bool) -> tuple[Factors, float]:
         """Users, items, constant. The objective is that before the step of the constant."""
         objective, c = self.objective, start.global_offset
@@ -194,9 +198,11 @@ def improve_rows(
 
     def improve(rows: tuple[int, int]) -> int:
         take_steps(rows, *data, mean_squares, *ridges, *options, solved, minima)
-        return solve_rows(
+        unsolved = solve_rows(
             rows, *data, no_gram, *ridges, lanes, (max_cells + 1, MAX_CELLS), solved, minima
         )
+        cells.release(rows)
+        return unsolved
 
     objective.require_solutions(cells, objective.workers.map(improve, cells.tasks))
     objective.solve_long_rows(cells, opposite, global_offset, no_gram, solved, minima)

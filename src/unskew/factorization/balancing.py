@@ -21,7 +21,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPropensityError, UsageError
 from unskew.factorization.pseudo_outcome import sum_of_products
-from unskew.types import Matrix, Vector
+from unskew.types import IndexVector, IntVector, Matrix, Vector
 
 BLOCK_ROWS = 256
 MAX_STEPS = 200
@@ -40,7 +40,7 @@ class BalanceFeatures:
 
     @classmethod
     def of_predictions(cls, log: Ratings, prediction: Factors) -> Self:
-        """One feature: the predictions F."""
+        """One feature, the predictions F: its values on the log, and its sum over all cells."""
         ones = np.ones((log.n_users, 1)), np.ones((log.n_items, 1))
         total = sum_of_products(*prediction.as_float64_rows(), *ones)
         on_log = prediction.predict(log.user, log.item)
@@ -54,6 +54,12 @@ class BalanceFeatures:
         difference = imputed.predict(log.user, log.item) - prediction.predict(log.user, log.item)
         return cls(np.square(difference)[:, None], np.array([total]), log.n_cells)
 
+    @classmethod
+    def of_kernels(cls, log: Ratings, kernels: KernelFunctions) -> Self:
+        """One feature for each kernel function."""
+        columns = kernels.evaluate(log.user, log.item)
+        return cls(columns, kernels.totals, log.n_cells)
+
     def standardize(self) -> tuple[Matrix, Vector]:
         """1 and every feature that varies, in standard deviations, and the sums over all cells."""
         mean, deviation = self.on_log.mean(axis=0), self.on_log.std(axis=0)
@@ -63,13 +69,84 @@ class BalanceFeatures:
         return np.column_stack([np.ones(len(columns)), columns]), np.append(self.n_cells, totals)
 
 
-def balance_propensities(propensity: Vector, features: BalanceFeatures) -> Vector:
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelFunctions:
+    """Gaussian kernels of the distance to some cells: a function of the user times one of the item.
+
+    So the sum over all cells is a product of two sums, and no cell outside the log is visited.
+    """
+
+    of_user: Matrix
+    """Users x kernels."""
+    of_item: Matrix
+
+    @classmethod
+    def around(cls, prediction: Factors, user: IntVector, item: IntVector) -> Self:
+        """Around the cells of ``user`` and ``item``, with the factors and offsets as positions."""
+        sides = (prediction.user_side, user), (prediction.item_side, item)
+        return cls(*(_gaussian(np.column_stack(side), code) for side, code in sides))
+
+    def evaluate(self, user: IntVector, item: IntVector) -> Matrix:
+        """Cells x kernels."""
+        values: Matrix = self.of_user[user] * self.of_item[item]
+        return values
+
+    @property
+    def totals(self) -> Vector:
+        """The sum of each function over all cells."""
+        sums: Vector = self.of_user.sum(axis=0) * self.of_item.sum(axis=0)
+        return sums
+
+    def take(self, chosen: IndexVector) -> KernelFunctions:
+        """Some of the functions."""
+        return KernelFunctions(self.of_user[:, chosen], self.of_item[:, chosen])
+
+    def choose(self, log: Ratings, error: Vector, weight: Vector, n_chosen: int) -> KernelFunctions:
+        """The functions that explain most of ``error`` on the log, one after the other.
+
+        What they explain is what an imbalance of them would add to the bias of the weighted loss.
+        """
+        columns = self.evaluate(log.user, log.item)
+        columns = columns - (weight @ columns) / weight.sum()
+        left = error - (weight @ error) / weight.sum()
+        chosen: list[int] = []
+        for _ in range(min(n_chosen, columns.shape[1])):
+            norm = np.sqrt(weight @ np.square(columns))
+            usable = norm > TOLERANCE * (norm.max() + TOLERANCE)
+            usable[chosen] = False
+            if not usable.any():
+                break
+            gain = np.where(usable, np.abs((weight * left) @ columns) / np.maximum(norm, 1e-300), 0)
+            best = int(gain.argmax())
+            chosen.append(best)
+            direction = columns[:, best] / norm[best]
+            left = left - ((weight * left) @ direction) * direction
+            columns = columns - np.outer(direction, (weight * direction) @ columns)
+        return self.take(np.array(sorted(chosen), dtype=np.intp))
+
+
+def _gaussian(positions: Matrix, centers: IntVector) -> Matrix:
+    """exp(-distance^2 / (2 mean distance^2)) of all rows from those of the centers."""
+    rows = positions.astype(np.float64)
+    difference = np.square(rows).sum(axis=1)[:, None] + np.square(rows[centers]).sum(axis=1)
+    squared = np.maximum(difference - 2 * rows @ rows[centers].T, 0.0)
+    scale = float(squared.mean())
+    return np.exp(-squared / (2 * scale)) if scale > 0 else np.ones_like(squared)
+
+
+def balance_propensities(
+    propensity: Vector, features: BalanceFeatures, *, ridge: float = 0.0
+) -> Vector:
     """P' of the log's cells.
 
-    Newton's method on the convex function  sum of m . phi + (1 / P - 1) exp(m . phi) - m . totals.
+    Newton's method on the convex function  sum of m . phi + (1 / P - 1) exp(m . phi) - m . totals,
+    plus ``ridge`` ||m||^2 / 2 without its constant. With a ridge the sums agree only nearly, and
+    every log can be balanced.
     """
     phi, totals = features.standardize()
     odds_against, unexplained = 1 / propensity - 1, totals - phi.sum(axis=0)
+    ridges = np.full(totals.size, ridge)
+    ridges[0] = 0.0
 
     def adjusted_odds(shift: Vector) -> Vector:
         with np.errstate(over="ignore"):
@@ -78,16 +155,19 @@ def balance_propensities(propensity: Vector, features: BalanceFeatures) -> Vecto
 
     shift, odds = np.zeros(totals.size), odds_against
     for _ in range(MAX_STEPS):
-        gradient = phi.T @ odds - unexplained
+        gradient = phi.T @ odds - unexplained + ridges * shift
         if not np.isfinite(gradient).all():
             break
         if np.abs(gradient).max() <= TOLERANCE * features.n_cells:
             return 1 / (1 + odds)
-        step = np.linalg.lstsq((phi.T * odds) @ phi, gradient, rcond=None)[0]
+        hessian = (phi.T * odds) @ phi + np.diag(ridges)
+        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
 
         def derivative(length: float, start: Vector = shift, step: Vector = step) -> float:
             """Of the objective along the step, after ``length`` of it."""
-            return float((phi.T @ adjusted_odds(start - length * step) - unexplained) @ step)
+            moved = start - length * step
+            slope = phi.T @ adjusted_odds(moved) - unexplained + ridges * moved
+            return float(slope @ step)
 
         shift = shift - _step_length(derivative) * step
         odds = adjusted_odds(shift)
@@ -96,6 +176,25 @@ def balance_propensities(propensity: Vector, features: BalanceFeatures) -> Vecto
         "of the logged cells.",
         remedy="Fit to a longer log, or use a model without balancing.",
     )
+
+
+def find_balance_ridge(propensity: Vector, features: BalanceFeatures) -> float:
+    """The ridge at which balancing removes imbalance and leaves noise; infinite if all is noise.
+
+    A feature alone would shift log odds by about m = x / H, from its imbalance x and H, the sum of
+    (1 / P - 1) phi^2. The sum of phi^2 (1 - P) / P^2 is the variance of x by chance. What is left
+    of the mean of m^2 is the variance of the shifts, and the ridge is that of a posterior mean.
+    """
+    phi, totals = features.standardize()
+    if phi.shape[1] == 1:
+        return np.inf
+    weight = (features.n_cells * propensity**-1) / float((1 / propensity).sum())
+    squares = np.square(phi[:, 1:])
+    imbalance = phi[:, 1:].T @ weight - totals[1:]
+    noise = (weight * np.maximum(weight - 1, 0)) @ squares
+    hessian = np.maximum(weight - 1, TOLERANCE) @ squares
+    variance = float(np.mean((np.square(imbalance) - noise) / np.square(hessian)))
+    return float(np.mean(noise / hessian)) / variance if variance > 0 else np.inf
 
 
 def _step_length(derivative: Callable[[float], float]) -> float:

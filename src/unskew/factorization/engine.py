@@ -67,6 +67,8 @@ class FrameFitRequest:
     normalize: Normalization
     relevance_threshold: float | None
     dtype: Dtype
+    solver: str
+    """``"als"``, ``"reduced"``, or ``"auto"`` for what the engine prefers."""
     initial_factors: Factors | None
     random_state: RandomState
     max_iter: int

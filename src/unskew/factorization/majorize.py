@@ -6,6 +6,7 @@ the current predictions, up to a constant. Lowering the bound therefore lowers t
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -27,6 +28,8 @@ SWEEPS_PER_ROUND = 5
 STEPS_PER_ROUND = 10
 MAX_CELLS = 1_000_000
 MIN_ERROR = 1e-3
+SWEEP_DECAY = 0.85
+"""The factor by which the smallest error of a bound decreases from sweep to sweep."""
 
 
 class BoundedLoss(Protocol):
@@ -133,15 +136,53 @@ class ReweightedLeastSquares(RoundSolver):
         return solver, solver.start_without_sweeps(factors)
 
     def _objective(self, factors: Factors) -> float:
-        objective = self.objective
-        loss, _ = objective.loss_and_gradient(
-            objective.by_user,
-            objective.as_opposite_rows(*factors.item_side),
-            objective.as_solved_rows(*factors.user_side),
-            factors.global_offset,
-            is_absolute=True,
-        )
-        return loss + objective.penalty.value(factors)
+        return self.objective.absolute_loss(factors) + self.objective.penalty.value(factors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReweightedState:
+    """The factors after a sweep, those before it, and the objective."""
+
+    parameters: Factors
+    previous: Factors
+    momentum: float
+    """Nesterov's t, which starts at 1 and grows with every sweep until a restart."""
+    value: float
+    n_sweeps: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReweightedSweeps(Solver[ReweightedState, Factors]):
+    """Minimise absolute loss by sweeps of alternating least squares, each with new weights.
+
+    The bound of a sweep is that of :class:`ReweightedLeastSquares`, at factors that lie a little
+    beyond the last ones, in the direction of the last change (Nesterov's momentum). If the
+    objective rises, the sweep is repeated from the last factors. The smallest m decreases slowly:
+    sharp bounds at once would hold the errors that happen to be small.
+    """
+
+    objective: Objective
+
+    def start(self, factors: Factors, /) -> ReweightedState:
+        return ReweightedState(factors, factors, 1.0, self._evaluate(factors))
+
+    def advance(self, state: ReweightedState, /) -> ReweightedState:
+        momentum, current = (1 + math.sqrt(1 + 4 * state.momentum**2)) / 2, state.parameters
+        ahead = current.extrapolate(state.previous, (state.momentum - 1) / momentum)
+        factors = self._sweep(ahead, state.n_sweeps)
+        value = self._evaluate(factors)
+        if value > state.value and state.momentum > 1:
+            momentum, factors = 1.0, self._sweep(current, state.n_sweeps)
+            value = self._evaluate(factors)
+        return ReweightedState(factors, current, momentum, value, state.n_sweeps + 1)
+
+    def _sweep(self, factors: Factors, n_sweeps: int) -> Factors:
+        smallest = max(MIN_ERROR, SWEEP_DECAY**n_sweeps)
+        bound = self.objective.reweight_for_absolute_loss(factors, smallest)
+        return AlternatingLeastSquares(bound).sweep(factors)
+
+    def _evaluate(self, factors: Factors) -> float:
+        return self.objective.absolute_loss(factors) + self.objective.penalty.value(factors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

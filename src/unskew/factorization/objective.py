@@ -84,7 +84,7 @@ class SortedCells:
         find_starts(row, starts)
         entries = np.empty(row.size, entry_type(dtype, n_opposite))
         sort_cells(row, opposite, rating, weight, starts, entries)
-        return cls(starts, entries, np.ones(n_rows, dtype), _even_ranges(starts), side)
+        return cls(starts, entries, np.ones(n_rows, dtype), even_ranges(starts), side)
 
     @property
     def n_rows(self) -> int:
@@ -125,6 +125,9 @@ class SortedCells:
         """Rows with so many cells that all threads share the work of each."""
         return np.flatnonzero(np.diff(self.starts) > MAX_CELLS).tolist()
 
+    def release(self, rows: tuple[int, int]) -> None:
+        """Say that these rows are not read again soon; cells in files give their memory back."""
+
     @cached_property
     def row_weights(self) -> Vector:
         """The sum of the weights of each row."""
@@ -156,7 +159,8 @@ def sort_both_ways(
     return by_user, by_item
 
 
-def _even_ranges(starts: RowStarts) -> tuple[tuple[int, int], ...]:
+def even_ranges(starts: RowStarts) -> tuple[tuple[int, int], ...]:
+    """Ranges of rows with about equal numbers of cells; cells of long rows do not count."""
     lengths = np.diff(starts)
     n_tasks = int(np.clip(starts[-1] // CELLS_PER_TASK, 1, MAX_TASKS))
     work = np.concatenate([[0], np.cumsum(np.where(lengths > MAX_CELLS, 0, lengths))])
@@ -177,15 +181,27 @@ def scaled_ridge(
     return float(l2) * log.n_cells / (log.n_users + log.n_items) / n_penalized
 
 
+UNSOLVED_REMEDY = "Use a larger `l2` or fewer factors."
+
+
+def describe_unsolved(name: str) -> str:
+    """The error text for a user or an item whose normal matrix is singular."""
+    return f"the least-squares problem for the factors of {name} has no unique solution."
+
+
 class NoUniqueSolutionError(UsageError):
     """The ridge regression of a user or an item has no unique solution."""
 
     def __init__(self, side: Side, row: int, *, n_cells: int, n_factors: int) -> None:
         super().__init__(
-            f"{side} code {row} ({n_cells} ratings, {n_factors} factors) has no unique solution.",
-            remedy="Use `l2` > 0 or fewer factors.",
+            describe_unsolved(f"{side} code {row} ({_describe_size(n_cells, n_factors)})"),
+            remedy=UNSOLVED_REMEDY,
         )
         self.side, self.row, self.n_cells, self.n_factors = side, row, n_cells, n_factors
+
+
+def _describe_size(n_cells: int, n_factors: int) -> str:
+    return f"{count_noun(n_cells, 'rating')}, {count_noun(n_factors, 'factor')}"
 
 
 @contextmanager
@@ -196,9 +212,9 @@ def name_unsolved_rows(log: Ratings, l2: float) -> Iterator[None]:
     except NoUniqueSolutionError as error:
         ids = log.users if error.side == "user" else log.items
         name = f"{error.side} {format_id(ids[error.row])}"
+        size = _describe_size(error.n_cells, error.n_factors)
         raise UsageError(
-            f"{name} ({count_noun(error.n_cells, 'rating')}, "
-            f"{count_noun(error.n_factors, 'factor')}) has no unique solution with `l2={l2:g}`.",
+            describe_unsolved(f"{name} ({size}, `l2={l2:g}`)"),
             parameter="l2",
             value=l2,
             where=name,
@@ -308,7 +324,9 @@ class Objective:
         )
 
         def solve(rows: tuple[int, int]) -> int:
-            return solve_rows(rows, *arguments, solved, minima)
+            unsolved = solve_rows(rows, *arguments, solved, minima)
+            cells.release(rows)
+            return unsolved
 
         self.require_solutions(cells, self.workers.map(solve, cells.tasks))
         self.solve_long_rows(cells, opposite, global_offset, shared_gram, solved, minima)
@@ -348,6 +366,16 @@ class Objective:
         losses, gradients = zip(*self.workers.map(add, cells.tasks), strict=True)
         return sum(losses), np.sum(gradients, axis=0, dtype=np.float64)
 
+    def absolute_loss(self, factors: Factors) -> float:
+        """The sum of w abs(Y - F) over the cells."""
+        from unskew.kernels.rows import add_absolute_loss
+
+        cells, opposite = self.by_user, self.as_opposite_rows(*factors.item_side)
+        solved, offset = self.as_solved_rows(*factors.user_side), factors.global_offset
+        arguments = cells.cells, opposite.dtype.type(offset), opposite, solved
+        losses = self.workers.map(lambda rows: add_absolute_loss(rows, *arguments), cells.tasks)
+        return float(sum(losses))
+
     def reweight_for_absolute_loss(self, factors: Factors, min_error: float) -> Objective:
         """The squared objective that bounds this one's absolute loss from above at ``factors``.
 
@@ -358,6 +386,7 @@ class Objective:
         def reweight(
             cells: SortedCells, solved: tuple[Floats, Floats], opposite: tuple[Floats, Floats]
         ) -> SortedCells:
+            """The cells with weights w / (2 max(abs(e), min_error)), e being the current errors."""
             from unskew.kernels.rows import reweight_absolute
 
             rows = self.as_opposite_rows(*opposite), self.as_solved_rows(*solved)
@@ -405,6 +434,7 @@ class Objective:
             solved[row, : self.n_unknowns], minima[row] = self._solve_long_row(
                 cells, row, opposite, global_offset, shared_gram
             )
+            cells.release((row, row + 1))
 
     def _solve_long_row(
         self,

@@ -212,7 +212,8 @@ class PseudoOutcomeSolver(SweepingSolver):
             cholesky: tuple[Matrix, bool] = linalg.cho_factor(design.T @ design + ridges)
         except linalg.LinAlgError as error:
             raise UsageError(
-                f"the factors have no unique solution with a ridge of {self.penalty.factors:g}.",
+                f"the least-squares problem for the factors of every {side} has no unique solution "
+                f"with a ridge of {self.penalty.factors:g}.",
                 parameter="l2",
                 remedy="Use a larger `l2` or fewer factors.",
             ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,6 +81,26 @@ class PythonColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ConstantColumn:
+    """The same number in every row."""
+
+    number: float
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def ids(self) -> Ids:
+        return self.numbers()
+
+    def numbers(self) -> Vector:
+        return np.full(self.size, self.number)
+
+    def value(self, row: int) -> float:
+        return self.number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FileTable:
     """Columns of one length, with the place of each row in the file."""
 
@@ -101,10 +121,17 @@ class FileTable:
     def find_column(self, role: str, name: str | None = None) -> str:
         """The column with a role, by ``name`` or by a common name; see ``unskew.data.columns``."""
         try:
-            return find_column(role, name, self.names)
+            return find_column(role, name, self.names, takes_number=True)
         except ColumnError as error:
             error.problem = f"{self.name}: {error.problem}"
             raise
+
+    def with_constant(self, text: str | None) -> FileTable:
+        """With a column that has this number in every row; itself if the text is no new number."""
+        if text is None or text in self.columns or not is_number(text):
+            return self
+        column = ConstantColumn(parse_number(text), len(self))
+        return replace(self, columns={**self.columns, text: column})
 
     def has_column_for(self, role: str) -> bool:
         """Whether at least one column has a common name for the role."""
@@ -153,6 +180,11 @@ def parse_number(value: Any) -> float:
         except OverflowError:
             return np.inf
     return np.nan
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a finite decimal number."""
+    return bool(np.isfinite(parse_number(text)))
 
 
 def shorten(text: str) -> str:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from unskew.types import IntVector, Matrix, Vector
 
-BLOCK = 1 << 13
-"""BLAS uses several threads for longer vectors, and then the order of addition depends on them."""
+BLOCK = 1 << 15
+"""Shorter blocks spend more time in calls than in sums."""
 
 
 def cut_rows(n: int, least: int = 0) -> Iterator[slice]:
@@ -21,8 +21,18 @@ def cut_rows(n: int, least: int = 0) -> Iterator[slice]:
 
 
 def dot(first: Vector, second: Vector) -> float:
-    """The inner product of two vectors of at most BLOCK numbers."""
+    """The inner product of two vectors.
+
+    BLAS can use several threads, and then the order of addition depends on them: callers use
+    :func:`unskew.threads.single_blas_thread`.
+    """
     return float(np.dot(first, second))
+
+
+def dot_rows(first: Matrix, second: Matrix) -> Vector:
+    """The inner product of each row with the same row of the other, as by :func:`dot`."""
+    products: Vector = np.matmul(first[:, None, :], second[:, :, None])[:, 0, 0]
+    return products
 
 
 def sum_products(first: Matrix, second: Matrix) -> Matrix:
@@ -48,16 +58,16 @@ def sum_by_code(columns: Matrix, code: IntVector, n: int, factor: Vector | None 
 
 
 def take_columns(table: Matrix, index: npt.NDArray[np.integer]) -> Matrix:
-    """``table[:, index]``: K x cells, by reading the K numbers of each cell at once."""
-    rows_of_table = np.ascontiguousarray(table.T)
+    """``table[:, index]``: K x cells. Every index is below the number of columns."""
     columns = np.empty((len(table), index.size))
     for rows in cut_rows(index.size):
-        columns[:, rows] = rows_of_table.take(index[rows], axis=0).T
+        codes = index[rows].astype(np.intp, copy=False)
+        for column, values in zip(columns, table, strict=True):
+            values.take(codes, out=column[rows], mode="clip")
     return columns
 
 
 def add_columns(columns: Matrix, table: Matrix, index: npt.NDArray[np.integer]) -> None:
     """Add ``table[:, index]`` to the columns, in place."""
-    rows_of_table = np.ascontiguousarray(table.T)
     for rows in cut_rows(index.size):
-        columns[:, rows] += rows_of_table.take(index[rows], axis=0).T
+        columns[:, rows] += take_columns(table, index[rows])

@@ -99,7 +99,7 @@ def add_ratings(
     exponentials: RowExponentials,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The sum of log P_y over the ratings of user u."""
+    """The sum of log P_y over the ratings of user u; its gradient is added to ``gradient``."""
     starts, item, levels = log
     user_factors, item_factors, item_offset = users.factors, items.factors, items.offset
     cuts = items.cuts
@@ -144,7 +144,10 @@ def add_observed(
     items: ItemRows,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The sum of log sigma(eta_y), the log probability of being observed, over u's ratings."""
+    """The sum of log sigma(eta_y), the log probability of being observed, over u's ratings.
+
+    Its gradient is added to ``gradient``.
+    """
     starts, item, levels = log
     user_exposure, item_exposure, popularity = users.exposure, items.exposure, items.popularity
     user_effect, item_effect, activity = users.effect, items.effect, users.activity[u]
@@ -211,7 +214,10 @@ def add_unobserved(
     exponentials: RowExponentials,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The sum of b log m over the sampled unobserved cells of user u."""
+    """The sum of b log m over the sampled unobserved cells of user u.
+
+    Its gradient is added to ``gradient``.
+    """
     starts, item, _ = log
     first, end, n_sampled, phase = starts[u], starts[u + 1], sample.size[u], sample.phase[u]
     user_factors, item_factors, item_offset = users.factors, items.factors, items.offset
@@ -283,9 +289,9 @@ def add_likelihood(
     has_selection: bool,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The log likelihood of users ``rows[0]`` to ``rows[1]``; its gradient is added.
+    """The log likelihood of users ``rows[0]`` to ``rows[1]``.
 
-    Without ``has_selection`` it is that of the ratings alone.
+    Its gradient is added to ``gradient``. Without ``has_selection``, only ratings count.
     """
     total = 0.0
     for u in range(rows[0], rows[1]):
@@ -307,7 +313,7 @@ def fill_distribution(
     has_selection: bool,
     probabilities: Matrix,
 ) -> None:
-    """P_r of each pair of rows.
+    """Write P_r of each pair of a user and an item to ``probabilities``, pairs x levels.
 
     With ``has_selection`` it is that of an unobserved cell: P_r sigma(-eta_r) over its sum.
     """

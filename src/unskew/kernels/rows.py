@@ -141,7 +141,7 @@ def sort_cells(
 
 @compiled
 def add_weights(cells: Cells, totals: Floats) -> None:
-    """The sum of each row's weights, in float64."""
+    """Write the sum of each row's weights to ``totals``, added up in float64."""
     starts, entries = cells
     for row in range(totals.size):
         total = 0.0
@@ -452,6 +452,71 @@ def solve_rows(
 
 
 @compiled
+def add_normal_equations(
+    cells: Cells,
+    global_offset: Number,
+    opposite_rows: Floats,
+    n_unknowns: int,
+    lanes: int,
+    max_cells: int,
+    packed: Floats,
+) -> None:
+    """packed[row] += the Gram matrix of ``[x, t]`` over the cells of the row, without ridges.
+
+    ``packed`` has the upper triangle of each row in the order of :func:`packed_index`. At most
+    ``max_cells`` cells are added up in the precision of the factors.
+    """
+    starts, width = cells[0], opposite_rows.shape[1]
+    panel, gram = (
+        np.zeros((PANEL_CELLS, width), opposite_rows.dtype),
+        np.zeros((width, width), opposite_rows.dtype),
+    )
+    for row in range(packed.shape[0]):
+        end = starts[row + 1]
+        for first in range(starts[row], end, max_cells):
+            gram[:] = 0
+            last = min(first + max_cells, end)
+            add_cells(
+                first, last, cells, global_offset, opposite_rows, n_unknowns, lanes, panel, gram
+            )
+            entry = 0
+            for i in range(n_unknowns + 1):
+                for j in range(i, n_unknowns + 1):
+                    packed[row, entry] += gram[i, j]
+                    entry += 1
+
+
+@compiled
+def solve_normal_equations(
+    packed: Floats, ridges: Floats, solution_rows: Floats, minima: Floats
+) -> None:
+    """Solve the rows of :func:`add_normal_equations`; ``minima`` receives penalised minima.
+
+    The minimum of a row without a unique solution is NaN.
+    """
+    n_unknowns, n_packed = ridges.size, packed.shape[1]
+    systems = np.empty((n_packed + BLOCK, N_SYSTEMS), packed.dtype)
+    inverses, solution = (
+        np.ones((n_unknowns, N_SYSTEMS), packed.dtype),
+        np.zeros((n_unknowns, N_SYSTEMS), packed.dtype),
+    )
+    for batch in range(0, packed.shape[0], N_SYSTEMS):
+        for lane in range(N_SYSTEMS):
+            row = min(batch + lane, packed.shape[0] - 1)
+            for entry in range(n_packed):
+                systems[entry, lane] = packed[row, entry]
+            for j in range(n_unknowns):
+                systems[packed_index(j, j, n_unknowns), lane] += ridges[j]
+        solve_systems(systems, n_unknowns, inverses, solution)
+        for lane in range(min(N_SYSTEMS, packed.shape[0] - batch)):
+            minima[batch + lane] = systems[n_packed - 1, lane]
+            for j in range(n_unknowns):
+                solution_rows[batch + lane, j] = solution[j, lane]
+                if not inverses[j, lane] > 0:
+                    minima[batch + lane] = np.nan
+
+
+@compiled
 def multiply_rows(
     rows: tuple[int, int], cells: Cells, opposite_rows: Floats, products: Floats
 ) -> None:
@@ -500,6 +565,25 @@ def add_gradient(
             derivative = weight * np.sign(error) if is_absolute else 2 * weight * error
             loss += weight * (abs(error) if is_absolute else error * error)
             add_scaled(solved_rows, row, -derivative, gradient, i, 0)
+    return loss
+
+
+@compiled
+def add_absolute_loss(
+    rows: tuple[int, int],
+    cells: Cells,
+    global_offset: Number,
+    opposite_rows: Floats,
+    solved_rows: Floats,
+) -> float:
+    """The sum of w abs(e) over the cells of some rows."""
+    starts, entries = cells
+    loss = 0.0
+    for row in range(rows[0], rows[1]):
+        for cell in range(starts[row], starts[row + 1]):
+            i, root_weight = np.int64(entries[cell].opposite), entries[cell].root_weight
+            error = entries[cell].rating - global_offset - dot(solved_rows, row, opposite_rows, i)
+            loss += root_weight * root_weight * abs(error)
     return loss
 
 

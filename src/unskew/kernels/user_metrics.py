@@ -43,7 +43,7 @@ STEP = 1e-4
 def measure_users(
     kind: int,
     weight: Vector,
-    uncertainty: Vector,
+    p_unobserved: Vector,
     starts: Offsets,
     above: IntVector,
     equal: IntVector,
@@ -58,7 +58,7 @@ def measure_users(
 
     ``worth`` is the discount of each cell, and ``sums[p]`` of the first p places. ``by_gain`` has
     the cells of each user by decreasing gain. Of both numbers f of a user, the sum over cells of
-    ``uncertainty`` (f without the cell - f + w f') is subtracted. No uncertainty is an empty array.
+    ``p_unobserved`` (f without the cell - f + w f') is subtracted, or nothing if it is empty.
     """
     results = np.zeros((starts.size - 1, 2))
     for user in range(starts.size - 1):
@@ -67,10 +67,10 @@ def measure_users(
         moved = weight[rows].copy()
         value, base = _measure_user(kind, moved, data, n_candidates[user], sums, top)
         results[user, 0], results[user, 1] = value, base
-        for cell in range(moved.size if uncertainty.size else 0):
+        for cell in range(moved.size if p_unobserved.size else 0):
             if moved[cell] == 0.0:
                 continue
-            before, factor = moved[cell], uncertainty[starts[user] + cell]
+            before, factor = moved[cell], p_unobserved[starts[user] + cell]
             slopes = _differentiate_cell(kind, moved, cell, data, n_candidates[user], sums, top)
             moved[cell] = 0.0
             without = _measure_user(kind, moved, data, n_candidates[user], sums, top)

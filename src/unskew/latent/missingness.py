@@ -26,7 +26,8 @@ from scipy.special import expit, log_expit
 from unskew.data.checks import float_array
 from unskew.data.propensities import PropensitiesLike, PropensityPredictor, as_propensities
 from unskew.data.ratings import Ratings
-from unskew.errors import BadPropensityError, UniverseError, UsageError
+from unskew.data.universe import require_all_ids
+from unskew.errors import BadPropensityError, UsageError
 from unskew.types import Matrix, Vector
 
 MAX_LEVELS = 100
@@ -117,14 +118,11 @@ def resolve_value_propensities(
 
 def require_full_vocabulary(log: Ratings) -> None:
     """Raise an error if the universe is larger than the log's lists of users and items."""
-    universe = log.universe
-    if universe is not None and (universe.n_users, universe.n_items) != (log.n_users, log.n_items):
-        raise UniverseError(
-            f"the universe has {universe}, but the log lists {log.n_users:,} users and "
-            f"{log.n_items:,} items. This model uses the unobserved cells of all of them.",
-            parameter="universe",
-            value=universe,
-            remedy="List all ids with Ratings.from_frame(..., users=..., items=...).",
+    if log.universe is not None:
+        require_all_ids(
+            log,
+            log.universe,
+            "and this model uses the unobserved cells of the whole universe",
             shell_remedy="Leave `universe` out to use only the users and items of the log.",
         )
 

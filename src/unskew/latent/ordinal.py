@@ -229,14 +229,14 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         log_likelihood, by_part = self.likelihood(parameters)
         objective, gradient = -log_likelihood, []
         for name, precision in self.precision.items():
-            deviation = np.ravel(getattr(parameters, name) - getattr(self.center, name))
+            deviation = np.asarray(getattr(parameters, name) - getattr(self.center, name))
             penalize = _noise_penalty if name in NOISE_PARTS else _normal_penalty
             penalty, by_deviation = penalize(deviation)
             objective += precision * penalty
-            part = precision * by_deviation - np.ravel(getattr(by_part, name))
+            part = precision * by_deviation - getattr(by_part, name)
             if name in NOISE_PARTS:
                 part = part - part.mean()
-            gradient.append(part / self._scale(name))
+            gradient.append(np.ravel(part / self._scale(name)))
         return objective, np.concatenate(gradient)
 
     def likelihood(self, parameters: OrdinalParameters) -> tuple[float, OrdinalParameters]:
@@ -271,7 +271,7 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
     def _pack(self, parameters: OrdinalParameters) -> Vector:
         """The fitted parts as one vector, each multiplied by its scale."""
         return np.concatenate(
-            [np.ravel(getattr(parameters, name)) * self._scale(name) for name in self.precision]
+            [np.ravel(getattr(parameters, name) * self._scale(name)) for name in self.precision]
         )
 
     def _unpack(self, point: Vector) -> OrdinalParameters:
@@ -284,19 +284,26 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
             first += center.size
         return replace(self.center, **parts)
 
-    def _scale(self, name: str) -> float:
-        """The root of a part's approximate Hessian, so that one step length suits all parts.
+    def _scale(self, name: str) -> Any:
+        """The roots of a part's approximate Hessian, so that one step length suits all rows.
 
-        The Hessian is approximated by the prior's precision plus the ratings of each row.
+        The Hessian is approximated by the prior's precision plus the ratings of the row. Noise has
+        one number for all rows, because its mean is fixed.
         """
-        n_rows = len(getattr(self.center, name)) if name in USER_PARTS + ITEM_PARTS else 1
-        n_ratings = self.log.item.size
-        return float(np.sqrt(self.precision[name] + CURVATURE * n_ratings / n_rows))
+        center, counts = np.asarray(getattr(self.center, name)), np.array(self.log.item.size)
+        if name in USER_PARTS:
+            counts = np.diff(self.log.starts)
+        elif name in ITEM_PARTS:
+            counts = np.bincount(self.log.item, minlength=len(self.center.item_offset))
+        if name in NOISE_PARTS:
+            counts = np.array(counts.mean())
+        scale = np.sqrt(self.precision[name] + CURVATURE * counts)
+        return scale.reshape(-1, *(1,) * (center.ndim - 1)) if scale.ndim else float(scale)
 
 
 def _normal_penalty(deviation: Vector) -> tuple[float, Vector]:
     """A normal prior: t^2 / 2, and its gradient."""
-    return 0.5 * float(deviation @ deviation), deviation
+    return 0.5 * float(np.vdot(deviation, deviation)), deviation
 
 
 def _noise_penalty(deviation: Vector) -> tuple[float, Vector]:

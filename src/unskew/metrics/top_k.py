@@ -229,7 +229,7 @@ class _PerPositive:
 )
 @dataclass(frozen=True, slots=True)
 class RecallPerPositive(_PerPositive):
-    """Recall@k of all users together: each relevant cell counts alike."""
+    """Recall@k of all users together: all relevant cells have equal weight."""
 
     stem: ClassVar[str] = "recall_per_positive"
 

@@ -77,15 +77,15 @@ class RankingFunction:
 
         return self.kind not in LINEAR_IN_EACH
 
-    def measure(self, weight: Vector, uncertainty: Vector | None = None, /) -> Matrix:
+    def measure(self, weight: Vector, p_unobserved: Vector | None = None, /) -> Matrix:
         from unskew.kernels.user_metrics import measure_users
 
         cells, users, arguments = self._sorted
         results = np.zeros((self.n_candidates.size, 2))
         if self.empty_value is not None:
             results[self.n_candidates > 0] = self.empty_value, 1.0
-        uncertain = np.empty(0) if uncertainty is None else uncertainty[cells]
-        measured = measure_users(self.kind, weight[cells], uncertain, *arguments)
+        p_unobserved_of_cells = np.empty(0) if p_unobserved is None else p_unobserved[cells]
+        measured = measure_users(self.kind, weight[cells], p_unobserved_of_cells, *arguments)
         if self.empty_value is None:
             results[users] = measured
         else:

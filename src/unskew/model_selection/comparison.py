@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
@@ -23,13 +23,14 @@ from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
 from unskew.metrics.logged import EmptyUsers
 from unskew.metrics.metric import Delta, Metric
-from unskew.model_selection.search import (
-    CrossValidation,
+from unskew.model_selection.fit_warnings import (
     count_unconverged,
-    cross_validate,
     recorded_warnings,
     repeat_warnings,
 )
+from unskew.model_selection.grids import L2
+from unskew.model_selection.learners import Learner
+from unskew.model_selection.search import CrossValidation, cross_validate
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.settings import (
@@ -53,33 +54,6 @@ ADDED = (LOG_MEAN, BEST_CONSTANT, NO_OFFSETS)
 SEARCH_METRICS = ("mse", "mae")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Learner:
-    """A model to fit, and how its settings are chosen."""
-
-    model: Any
-    grid: Mapping[str, Sequence[Any]] | None = None
-    """Values of settings to choose from by cross-validation on the log; None fits ``model``
-    with the settings that it has."""
-    is_naive: bool = False
-    """Whether it is fitted, and its settings chosen, without propensities."""
-    propensities: Any = None
-    """Used instead of those of the comparison: a matrix, for example, for a learner that needs
-    the propensities of all cells."""
-    tuned_as: Any = None
-    """The model that cross-validation fits, if folds cannot provide what ``model`` needs. It must
-    have the settings of the grid."""
-
-
-NO_OFFSETS_LEARNER = Learner(
-    MatrixFactorization(20, offsets="none", clip_predictions=False),
-    {"n_factors": (5, 20), "l2": (0.2, 1.0, 5.0, 25.0)},
-    is_naive=True,
-)
-"""A strong baseline without propensities, part of every table: it shrinks predictions towards 0,
-and the ratings of random tests are lower than those of logs."""
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LearnerComparison(Result):
     """The result of :func:`compare_learners`: a row for each test, metric and learner."""
@@ -97,15 +71,19 @@ class LearnerComparison(Result):
 
     def row(self, learner: str, *, metric: str, test: str = "test") -> Mapping[str, Any]:
         """The row of one learner, metric and test."""
-        for name, value in (("learner", learner), ("metric", metric), ("test", test)):
-            Instance(str)(name, value)
+        names = {"learner": learner, "metric": metric, "test": test}
+        for column, name in names.items():
+            valid = dict.fromkeys(row[column] for row in self.rows)
+            require_name(f"{column} of this comparison", name, valid, parameter=column)
         for row in self.rows:
-            if (row["learner"], row["metric"], row["test"]) == (learner, metric, test):
+            if all(row[column] == name for column, name in names.items()):
                 return row
-        valid = dict.fromkeys(
-            f"{row['learner']}, {row['metric']}, {row['test']}" for row in self.rows
+        raise UsageError(
+            f"learner {learner!r} has no row for metric {metric!r} and test {test!r}.",
+            parameter="learner",
+            value=learner,
+            remedy="The rows of the comparison list what was computed.",
         )
-        raise UnknownNameError("row", f"{learner}, {metric}, {test}", valid, parameter="learner")
 
     def to_columns(self) -> dict[str, list[Any]]:
         """The rows by columns; the chosen settings are text."""
@@ -212,6 +190,19 @@ def compare_learners(
     adjusted for the number of learners. ``cv_score`` is the risk by which settings were chosen,
     estimated from the log alone. It can be used to choose among learners with the same
     propensities without a test.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from unskew.models.baselines import GlobalMean, OffsetsOnly
+    >>> from unskew.simulation.simulator import simulate
+    >>> world = simulate(60, 80, density=0.1, alpha=0.5, random_state=0)
+    >>> log = world.log.take(world.log.item < 70)    # the other items are for the random test
+    >>> user, item = np.repeat(np.arange(60), 10), np.tile(np.arange(70, 80), 60)
+    >>> test = Ratings.from_arrays(user, item, world.truth[user, item])
+    >>> learners = {"offsets": OffsetsOnly(), "mean": GlobalMean()}
+    >>> sorted(compare_learners(log, learners, test=test, n_repeats=2).models)
+    ['mean', 'naive, no offsets', 'offsets']
     """
     require_log(log)
     Instance(Mapping, remedy="Pass a dict of models by name.")("learners", learners)
@@ -246,6 +237,7 @@ def compare_learners(
         n_folds=n_folds,
         estimator=estimator,
         metric=chosen[0].name if chosen[0].name in SEARCH_METRICS else "mse",
+        extend_grid=False,
         n_threads=n_threads,
     )
     seeds = draw_seeds(random_state, n_repeats)
@@ -350,7 +342,19 @@ def _contenders(learners: Mapping[str, Any]) -> dict[str, Learner]:
                 remedy="Give the learner another name.",
             )
     contenders = {name: _as_learner(learner) for name, learner in learners.items()}
-    return contenders | {NO_OFFSETS: NO_OFFSETS_LEARNER}
+    return contenders | {NO_OFFSETS: _make_baseline(contenders.values())}
+
+
+def _make_baseline(rivals: Iterable[Learner]) -> Learner:
+    """The naive factorisation without offsets, with every ``l2`` that a rival may choose.
+
+    A strong baseline: it shrinks predictions towards 0, and the ratings of random tests are lower
+    than those of logs.
+    """
+    tried = {value for rival in rivals for value in (rival.grid or {}).get("l2", ())}
+    penalties = tuple(sorted({*L2, *(value for value in tried if value != "auto")}))
+    model = MatrixFactorization(offsets="none", clip_predictions=False)
+    return Learner(model, {"l2": penalties}, is_naive=True)
 
 
 def _as_learner(learner: Any) -> Learner:

@@ -17,7 +17,7 @@ from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
 from unskew.evaluation.evaluate import evaluate
 from unskew.metrics.metric import find_metric
-from unskew.settings import WholeNumber
+from unskew.settings import WholeNumber, unfitted_copy
 from unskew.types import RandomState
 
 Frame: TypeAlias = Any
@@ -112,6 +112,8 @@ class Fold:
     validation: Ratings
     validation_propensities: Propensities
     relevance_threshold: float | None = None
+    imputation: Any = None
+    """A model fitted to the training part, for estimators that impute ratings."""
 
     def score(self, fitted: Any, /, *, metric: str, estimator: str) -> float:
         """The risk over all cells, estimated from the validation part.
@@ -130,6 +132,7 @@ class Fold:
             metrics=[metric],
             relevance_threshold=self.relevance_threshold,
             estimators=[estimator],
+            imputation=self.imputation,
             universe=Universe(validation.n_users, validation.n_items),
         )
         return evaluation.risk(name, metric=metric, estimator=estimator).estimate
@@ -142,10 +145,13 @@ def split(
     n_folds: int,
     random_state: RandomState,
     relevance_threshold: float | None = None,
+    imputer: Any = None,
 ) -> Iterator[Fold]:
     """Split a log into ``n_folds`` random parts of n // k ratings; the last also has the remainder.
 
-    Without propensities, all validation cells have the same weight.
+    The propensities of both parts are multiplied by the share of the log that they hold. Without
+    propensities, all validation cells have the same weight. ``imputer``, a model that is not
+    fitted, is fitted to the training part of each fold.
     """
     WholeNumber(least=2)("n_folds", n_folds)
     if n_folds > len(log):
@@ -164,11 +170,13 @@ def split(
         if propensities is not None:
             training_values = propensities.values[kept] * (n_folds - 1) / n_folds
             training_propensities = Propensities(training_values)
+        training = LocalTraining(log.take(kept), training_propensities)
         yield Fold(
-            LocalTraining(log.take(kept), training_propensities),
+            training,
             log.take(held_out),
             Propensities((propensities or uniform).values[held_out] / n_folds),
             relevance_threshold,
+            None if imputer is None else training.fit(unfitted_copy(imputer)),
         )
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby, product
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
-from unskew.errors import ConvergenceWarning, PropensityWarning, UnskewWarning, UsageError
+from unskew.errors import UsageError
+from unskew.estimators.point import find_estimator
 from unskew.metrics.metric import find_metric
+from unskew.model_selection.combinations import (
+    PENALTIES,
+    TRANSFORM,
+    Settings,
+    TunableModel,
+    check_transforms,
+    combine_settings,
+    fit_settings,
+)
+from unskew.model_selection.fit_warnings import (
+    count_unconverged,
+    recorded_warnings,
+    repeat_warnings,
+)
 from unskew.model_selection.folds import (
     Frame,
     FrameFolds,
@@ -26,28 +36,27 @@ from unskew.model_selection.folds import (
     ValidationFold,
     split,
 )
+from unskew.model_selection.rules import (
+    MAX_EXTENSIONS,
+    RULES,
+    Rule,
+    choose,
+    find_edges,
+    find_values_beyond,
+)
+from unskew.model_selection.scores import FoldScorer, SettingScores
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.registry import find_engine
-from unskew.settings import Flag, Instance, check_random_state, describe, unfitted_copy
+from unskew.settings import (
+    Flag,
+    OneOf,
+    WholeNumber,
+    check_random_state,
+    draw_seeds,
+)
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
-
-Settings: TypeAlias = dict[str, Any]
-Row: TypeAlias = dict[str, Any]
-PENALTIES = ("l2", "ridge", "ridge_per_weight", "prior_precision")
-"""Settings that are the penalty of a model. A model has one of them."""
-TRANSFORM = "weight_transform"
-"""The setting that a grid may name for every model, since it can be applied to propensities."""
-
-
-class TunableModel(Protocol):
-    """A recommender with settings that can be changed, as scikit-learn defines it."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-
-    def set_params(self, **params: Any) -> Self: ...
-
-    def fit(self, log: Ratings, propensities: Any = None) -> Self: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -65,7 +74,10 @@ class CrossValidation(Result):
     metric: str
     estimator: str
     setup: Mapping[str, Any] = field(default_factory=dict)
-    """Name of the model, number of ratings and of folds, and the random state."""
+    """Name of the model, number of ratings, of folds and of repetitions, the rule of the choice,
+    and the random state."""
+    edges: tuple[str, ...] = ()
+    """A sentence for each grid that was extended, or whose best value is at its edge."""
     backend: str | None = None
 
     def to_columns(self) -> dict[str, list[Any]]:
@@ -82,11 +94,13 @@ class CrossValidation(Result):
             "estimator": self.estimator,
             "rows": [dict(row) for row in self.table],
             "history": [value for value in history if np.isfinite(value)],
+            "edges": list(self.edges),
             **self.setup,
         }
 
     def _footer(self) -> list[str]:
-        return [f"best by {self.estimator} of {self.metric}: {self.best_params}"]
+        chosen = "best" if self.setup.get("rule", "best") == "best" else "simplest near the best"
+        return [f"{chosen} by {self.estimator} of {self.metric}: {self.best_params}", *self.edges]
 
 
 def cross_validate(
@@ -96,9 +110,13 @@ def cross_validate(
     propensities: PropensitiesLike | None = None,
     grid: Mapping[str, Sequence[Any]],
     n_folds: int = 4,
+    n_repeats: int = 1,
     metric: str = "mse",
     relevance_threshold: float | None = None,
     estimator: str = "ips",
+    rule: Rule = "best",
+    halving: bool = False,
+    extend_grid: bool = True,
     refit: bool = True,
     n_threads: int | None = None,
     random_state: RandomState = 0,
@@ -122,9 +140,25 @@ def cross_validate(
         ``"weight_transform"``, with values such as ``unskew.estimators.Clip(30)`` or None.
     n_folds
         Number of parts; each is used for validation once.
+    n_repeats
+        Number of splits into folds. More of them average out the luck of a split, not that of
+        the log.
     metric, relevance_threshold, estimator
         The criterion; see :func:`unskew.evaluate`. Use a ranking metric for models whose
-        predictions are not ratings. On Spark only rating metrics are available.
+        predictions are not ratings. On Spark only rating metrics are available. For ``"dr"`` and
+        ``"sndr"``, ratings are imputed by a :class:`MatrixFactorization` fitted to the training
+        part of each fold. docs/guides/selection.md says which score to use when.
+    rule
+        ``"best"`` chooses the best mean score. ``"one_standard_error"`` chooses, among settings
+        that differ from the best only by a larger penalty or fewer factors, the simplest one whose
+        mean difference to it, paired by fold, is at most one standard error.
+    halving
+        Successive halving: after each fold only the better half of the settings goes on. It takes
+        about half of the time with four folds. Rows of the table that were dropped come last, and
+        their scores are means over fewer folds.
+    extend_grid
+        If the best penalty is the least or the greatest of three or more values, go on beyond it
+        in steps of the same ratio, at most four times. ``edges`` of the result says so.
     refit
         Whether to fit the best model to the whole log.
     n_threads
@@ -145,12 +179,31 @@ def cross_validate(
     -----
     Settings that differ only in the penalty are fitted in increasing order, each starting at the
     previous solution. Fits that did not converge are counted in one :class:`ConvergenceWarning`.
+
+    Examples
+    --------
+    >>> from unskew.models.matrix_factorization import MatrixFactorization
+    >>> from unskew.simulation.simulator import simulate
+    >>> world = simulate(60, 80, density=0.1, alpha=0.5, random_state=0)
+    >>> search = cross_validate(
+    ...     MatrixFactorization(2),
+    ...     world.log,
+    ...     propensities=world.propensities,
+    ...     grid={"l2": [1.0, 25.0]},
+    ... )
+    >>> search.best_params
+    {'l2': 1.0}
     """
-    combinations = _combine(model, grid)
-    _check_transforms(grid.get(TRANSFORM, ()), propensities)
+    combinations = combine_settings(model, grid)
+    check_transforms(grid.get(TRANSFORM, ()), propensities)
     check_random_state("random_state", random_state)
     Flag()("verbose", verbose)
     Flag()("refit", refit)
+    WholeNumber(least=1)("n_repeats", n_repeats)
+    Flag()("halving", halving)
+    Flag()("extend_grid", extend_grid)
+    OneOf(RULES)("rule", rule)
+    seeds = [random_state] if n_repeats == 1 else draw_seeds(random_state, n_repeats)
     criterion = find_metric(metric, relevance_threshold=relevance_threshold)
     fold_engine = find_engine(engine)
     whole: TrainingRatings
@@ -159,206 +212,128 @@ def cross_validate(
         require_log(log)
         values = None if propensities is None else as_propensities(log, propensities)
         whole = LocalTraining(log, values)
-        folds = list(
-            split(
-                log,
-                values,
-                n_folds=n_folds,
-                random_state=random_state,
-                relevance_threshold=relevance_threshold,
-            )
-        )
+        folds = _split_repeatedly(log, values, n_folds, seeds, relevance_threshold, estimator)
     elif isinstance(fold_engine, FrameFolds):
         fold_engine.check_criterion(metric=metric, estimator=estimator)
-        whole, folds = fold_engine.split(
-            log, propensities, n_folds=n_folds, random_state=random_state
-        )
+        splits = [
+            fold_engine.split(log, propensities, n_folds=n_folds, random_state=seed)
+            for seed in seeds
+        ]
+        whole, folds = splits[0][0], [fold for _, part in splits for fold in part]
         n_threads = 1
     else:
         raise UsageError(
-            f"{type(fold_engine).__name__} cannot split a log into folds.",
+            f"the engine {type(fold_engine).__name__} cannot split a log into folds.",
             parameter="engine",
             value=engine,
             remedy="Use `engine='spark'`, or leave `engine` out.",
         )
-    jobs = [(path, fold) for path in _paths(combinations) for fold in folds]
     track: Track = progress_bar if verbose else no_progress
-    scored: list[tuple[Settings, Row]] = []
+    contenders = [SettingScores(settings) for settings in combinations]
+    tried = {name: list(values) for name, values in grid.items()}
     with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
-        results = workers.stream(
-            lambda job: _score_path(model, *job, metric=metric, estimator=estimator), jobs
+        scorer = FoldScorer(
+            model, folds, metric, estimator, criterion.higher_is_better, workers, track
         )
-        for rows in track(results, label="cross-validation", total=len(jobs)):
-            scored.extend(rows)
+        if halving:
+            scorer.score_by_halving(contenders)
+        else:
+            scorer.score(contenders, range(len(folds)))
+        if extend_grid:
+            contenders += _extend(scorer, contenders, tried)
     repeat_warnings(
         caught,
         n_unconverged=count_unconverged(caught),
-        n_fits=len(combinations) * len(folds),
+        n_fits=sum(len(each.scores) for each in contenders),
         fits="fits of the cross-validation",
     )
-    table = _summarize(combinations, scored, higher_is_better=criterion.higher_is_better)
-    best = {name: table[0][name] for name in grid}
-    best_model = _fit(model, best, whole) if refit else None
+    ordered = scorer.sort(contenders)
+    chosen = choose(ordered, rule, n_folds=n_folds)
+    best_model = fit_settings(model, chosen.settings, whole) if refit else None
+    edges = _describe_edges(grid, tried, ordered[0].settings, was_extended=extend_grid)
     setup = {
         "model": type(model).__name__,
         "n_observed": whole.n_ratings,
         "n_folds": n_folds,
+        "n_repeats": n_repeats,
+        "rule": rule,
         "random_state": random_state if isinstance(random_state, int) else str(random_state),
     }
-    return CrossValidation(best, table[0]["score"], best_model, table, metric, estimator, setup)
+    return CrossValidation(
+        chosen.settings,
+        chosen.mean,
+        best_model,
+        [each.to_row() for each in ordered],
+        metric,
+        estimator,
+        setup,
+        tuple(edges),
+    )
 
 
-@contextmanager
-def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Record the warnings of the block instead of showing them."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield caught
-
-
-def count_unconverged(caught: Sequence[warnings.WarningMessage]) -> int:
-    """How many of the warnings are about fits that did not converge."""
-    return sum(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-
-
-def repeat_warnings(
-    caught: Sequence[warnings.WarningMessage], *, n_unconverged: int, n_fits: int, fits: str
-) -> None:
-    """Show recorded warnings once for each line of code, and one summary of the convergence.
-
-    Warnings about propensities are not shown: those of a part of the log say nothing new.
-    """
-    others = {
-        (warning.category, warning.filename, warning.lineno): warning
-        for warning in reversed(caught)
-        if not issubclass(warning.category, (ConvergenceWarning, PropensityWarning))
-    }
-    for (category, filename, line), warning in others.items():
-        if issubclass(category, UnskewWarning):
-            warnings.warn(warning.message, stacklevel=3)
-        else:  # of another package: the caller's filters see its origin
-            warnings.warn_explicit(warning.message, category, filename, line)
-    if n_unconverged:
-        warnings.warn(
-            ConvergenceWarning(
-                f"{n_unconverged} of {n_fits} {fits} did not converge.",
-                parameter="max_iter",
-                remedy="Use a larger `max_iter` or a larger `tol`.",
-            ),
-            stacklevel=3,
+def _split_repeatedly(
+    log: Ratings,
+    propensities: Propensities | None,
+    n_folds: int,
+    seeds: Sequence[RandomState],
+    relevance_threshold: float | None,
+    estimator: str,
+) -> list[ValidationFold]:
+    """The folds of every repetition; with an imputation, if the estimator needs one."""
+    imputer = MatrixFactorization() if find_estimator(estimator).imputes else None
+    return [
+        fold
+        for seed in seeds
+        for fold in split(
+            log,
+            propensities,
+            n_folds=n_folds,
+            random_state=seed,
+            relevance_threshold=relevance_threshold,
+            imputer=imputer,
         )
-
-
-def _combine(model: TunableModel, grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
-    """Every combination of the grid's values."""
-    if not hasattr(model, "get_params"):
-        raise UsageError(
-            f"`model` must be a recommender with settings; got {describe(model)}.",
-            parameter="model",
-            value=model,
-            remedy="Pass a model that is not fitted, such as MatrixFactorization().",
-        )
-    Instance(Mapping, remedy="Pass a dict such as {'l2': [0.1, 1, 10]}.")("grid", grid)
-    valid = model.get_params()
-    for name in grid:
-        if name not in valid and name != TRANSFORM:
-            raise UsageError(
-                f"{type(model).__name__} has no setting {name!r}; it has {', '.join(valid)}.",
-                parameter="grid",
-                value=name,
-            )
-    if not grid:
-        raise UsageError("`grid` must name at least one setting.", parameter="grid", value=grid)
-    for name, values in grid.items():
-        if not len(values):
-            raise UsageError(
-                f"`grid` has no values for the setting {name!r}.",
-                parameter="grid",
-                value=name,
-                remedy="List at least one value, or leave the setting out.",
-            )
-    plain = [
-        [value.item() if isinstance(value, np.generic) else value for value in values]
-        for values in grid.values()
     ]
-    return [dict(zip(grid, values, strict=True)) for values in product(*plain)]
 
 
-def _check_transforms(transforms: Sequence[Any], propensities: object) -> None:
-    for transform in transforms:
-        if transform is not None and not callable(transform):
-            raise UsageError(
-                f"{TRANSFORM} in the grid must be a weight transform or None; got {transform!r}.",
-                parameter=TRANSFORM,
-                value=transform,
-                remedy="Use unskew.estimators.Clip(30), for example.",
+def _extend(
+    scorer: FoldScorer, contenders: Sequence[SettingScores], tried: dict[str, list[Any]]
+) -> list[SettingScores]:
+    """Go on beyond the edge of the grid as long as the best penalty is at it."""
+    added: list[SettingScores] = []
+    for _ in range(MAX_EXTENSIONS):
+        best = scorer.sort([*contenders, *added])[0].settings
+        beyond = find_values_beyond(tried, best)
+        if not beyond:
+            break
+        contender = SettingScores(best | beyond)
+        scorer.score([contender], range(len(scorer.folds)))
+        added.append(contender)
+        for name, value in beyond.items():
+            tried[name].append(value)
+    return added
+
+
+def _describe_edges(
+    grid: Mapping[str, Sequence[Any]],
+    tried: Mapping[str, Sequence[Any]],
+    best: Settings,
+    *,
+    was_extended: bool,
+) -> Iterator[str]:
+    """A sentence for each grid that was extended or whose edge is the best value."""
+    at_edge = set(find_edges(tried, best))
+    for name, values in tried.items():
+        added = [f"{value:g}" for value in values[len(grid[name]) :]]
+        ending = f"its best value, {best[name]:g}, is inside now" if added else ""
+        if name in at_edge:
+            goes_on = "still " if was_extended and name in PENALTIES else ""
+            ending = (
+                f"its best value, {best[name]:g}, is {goes_on}at the edge: try values beyond it"
             )
-    if propensities is None and any(transform is not None for transform in transforms):
-        raise UsageError(
-            f"{TRANSFORM} in the grid transforms inverse propensities, but there are none.",
-            parameter=TRANSFORM,
-            remedy="Pass `propensities`, or remove it from `grid`.",
-        )
-
-
-def _paths(combinations: list[Settings]) -> Iterator[list[Settings]]:
-    """Groups of settings that differ only in the penalty, in increasing order of it."""
-
-    def others(settings: Settings) -> str:
-        rest = {name: value for name, value in settings.items() if name not in PENALTIES}
-        return json.dumps(rest, default=str, sort_keys=True)
-
-    def penalties(settings: Settings) -> list[float]:
-        return [settings.get(name, 0.0) for name in PENALTIES]
-
-    for _, path in groupby(sorted(combinations, key=others), key=others):
-        yield sorted(path, key=penalties)
-
-
-def _score_path(
-    model: TunableModel, path: list[Settings], fold: ValidationFold, *, metric: str, estimator: str
-) -> list[tuple[Settings, Row]]:
-    """The score of each of the settings on one fold, each fit starting at the previous one."""
-    scored: list[tuple[Settings, Row]] = []
-    factors = None
-    one_thread = {"n_threads": 1} if "n_threads" in model.get_params() else {}
-    for settings in path:
-        start = time.perf_counter()
-        fitted = _fit(model, settings | one_thread, fold.training, initial_factors=factors)
-        factors = getattr(fitted, "factors_", None)
-        score = fold.score(fitted, metric=metric, estimator=estimator)
-        n_iter = getattr(fitted, "n_iter_", 0)
-        seconds = time.perf_counter() - start
-        scored.append((settings, {"score": score, "n_iter": n_iter, "seconds": seconds}))
-    return scored
-
-
-def _fit(
-    model: TunableModel, settings: Settings, data: TrainingRatings, *, initial_factors: Any = None
-) -> Any:
-    copy = unfitted_copy(model)
-    changes = dict(settings)
-    transform = None if TRANSFORM in copy.get_params() else changes.pop(TRANSFORM, None)
-    copy.set_params(**changes)
-    return data.fit(copy, weight_transform=transform, initial_factors=initial_factors)
-
-
-def _summarize(
-    combinations: list[Settings], scored: list[tuple[Settings, Row]], *, higher_is_better: bool
-) -> list[Row]:
-    """One row per combination, best first."""
-    rows = []
-    for settings in combinations:
-        results = [result for tried, result in scored if tried is settings]
-        scores = [result["score"] for result in results]
-        summary = {
-            "score": float(np.mean(scores)),
-            "std": float(np.std(scores, ddof=1)),
-            "n_iter": sum(result["n_iter"] for result in results),
-            "seconds": sum(result["seconds"] for result in results),
-        }
-        rows.append(settings | summary)
-    return sorted(rows, key=lambda row: row["score"], reverse=higher_is_better)
+        if added:
+            yield f"the grid of {name} was extended to {', '.join(added)}; {ending}"
+        elif ending:
+            yield f"the grid of {name} may be too narrow; {ending}"
 
 
 def _as_plain(value: Any) -> Any:

@@ -89,7 +89,7 @@ def split(
     if is_test.all() or not is_test.any():
         kind = "user" if by == "user" else "rating"
         raise UsageError(
-            f"one part of the split would have no {kind}s.",
+            f"with a share of {share:g}, one part of the split would have no {kind}s.",
             parameter="share",
             value=share,
             remedy="Use a longer log, or a share nearer to one half.",

@@ -40,6 +40,31 @@ class GlobalMean(FactorRecommender):
 
 
 @RECOMMENDERS.declare(
+    "item-average",
+    label="Item mean",
+    summary="The (weighted) mean rating of the item, for every user.",
+)
+@dataclass(eq=False, repr=False)
+class ItemAverage(FactorRecommender):
+    """F_ui = sum(Y / P) / sum(1 / P) over the ratings of item i, without any shrinkage.
+
+    An item without ratings gets the mean of all ratings, and so does an unknown item.
+    :data:`OffsetsOnly`, which shrinks the means of items with few ratings, is usually better.
+    """
+
+    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
+        """Without propensities the predictions are plain means."""
+        require_log(log)
+        weight = _weights(log, propensities)
+        mean = float(np.average(log.rating, weights=weight))
+        total = np.bincount(log.item, weights=weight, minlength=log.n_items)
+        gap = np.bincount(log.item, weights=weight * (log.rating - mean), minlength=log.n_items)
+        offset = np.divide(gap, total, out=np.zeros(log.n_items), where=total > 0)
+        self._record_factors(log, _without_factors(log, mean, offset), mean)
+        return self
+
+
+@RECOMMENDERS.declare(
     "popularity",
     label="Popularity",
     summary="The (weighted) number of ratings of an item; ranks items only.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -15,8 +14,7 @@ from unskew.data.factors import Factors
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import WeightTransform, inverse_weights, weighted_mean
-from unskew.errors import PropensityWarning, UsageError
-from unskew.factorization.automatic import find_edge_penalty
+from unskew.errors import UsageError
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities, targeted_weight
 from unskew.factorization.checkpoints import Checkpoint, load_state, save_state
 from unskew.factorization.initialization import check_initial_factors
@@ -29,6 +27,7 @@ from unskew.factorization.pseudo_outcome import (
 )
 from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.correction import choose_correction_penalty, warn_if_far, zero_factors
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import (
@@ -43,9 +42,6 @@ from unskew.models.preset import Preset
 from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
-
-MAX_RANGES = 10
-"""Pseudo-outcomes of more than this many rating ranges cause a warning."""
 
 
 @RECOMMENDERS.declare(
@@ -304,13 +300,14 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         target, base, base_on_log = log, imputed, imputed_on_log
         if self.penalizes == "correction":
             target = replace(log, rating=log.rating - imputed_on_log)
-            base, base_on_log = _zero_factors(log), np.zeros(len(log))
+            base, base_on_log = zero_factors(log), np.zeros(len(log))
         start = training.initial_factors if last is None else last.solved
         if start is None:
             start = self._random_start(target, weighted_mean(target.rating, 1 / propensity))
         elif last is None and self.penalizes == "correction":
             start = _subtract_imputed(start, imputed, self.n_factors)
-        penalty = self._choose_penalty(log, 1 / propensity, imputed_on_log)
+        errors = replace(log, rating=log.rating - imputed_on_log)
+        penalty = choose_correction_penalty(self, errors, 1 / propensity, loss=self.loss)
         solver, constant = self._make_solver(target, weight, base, base_on_log, penalty, workers)
         solution = minimize(
             solver,
@@ -328,19 +325,6 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             *(solved, factors, penalty, solution.stop_reason),
         )
         return finished, history
-
-    def _choose_penalty(self, log: Ratings, weight: Vector, imputed_on_log: Vector) -> Penalty:
-        """The penalty of ``l2``; with ``"auto"`` that of the noise of the errors Y - G."""
-        if self.l2 != "auto":
-            return self._fixed_penalty(log)
-        edge = find_edge_penalty(
-            replace(log, rating=log.rating - imputed_on_log),
-            weight,
-            n_factors=self.n_factors,
-            loss=self.loss,
-            random_state=self.random_state,
-        )
-        return edge if self.offsets == "regularized" else Penalty(edge.factors)
 
     def _error_factor(self, log: Ratings, last: _Round | None) -> Vector | float:
         if last is None or self.imputation == "label":
@@ -377,7 +361,8 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
                 loss, self.n_factors, self.offsets, penalty, self.dtype, workers
             )
             return solver, 0.0
-        _warn_if_far(log, imputed_on_log + weight * (log.rating - imputed_on_log))
+        outcomes = imputed_on_log + weight * (log.rating - imputed_on_log)
+        warn_if_far(log, outcomes, stacklevel=5)
         outcome, constant = make_pseudo_outcome(
             log, weight, imputed_on_log, imputed, dtype=self.dtype
         )
@@ -421,10 +406,6 @@ class _Round:
         return (sum_of_products(*self.imputed.as_float64_rows(), *ones) + correction) / log.n_cells
 
 
-def _zero_factors(log: Ratings) -> Factors:
-    return Factors(np.zeros((log.n_users, 0)), np.zeros((log.n_items, 0)))
-
-
 def _subtract_imputed(start: Factors, imputed: Factors, n_factors: int) -> Factors:
     """The part of a start F that belongs to F - G: its first columns, and offsets minus G's."""
     return Factors(
@@ -434,22 +415,6 @@ def _subtract_imputed(start: Factors, imputed: Factors, n_factors: int) -> Facto
         start.item_offset - imputed.item_offset,
         start.global_offset - imputed.global_offset,
     )
-
-
-def _warn_if_far(log: Ratings, outcome: Vector) -> None:
-    rating_range, largest = float(np.ptp(log.rating)), float(np.abs(outcome).max())
-    if largest > MAX_RANGES * rating_range > 0:
-        warnings.warn(
-            PropensityWarning(
-                f"pseudo-outcomes reach {largest:.3g}, more than {MAX_RANGES} times the range of "
-                f"the ratings ({rating_range:g}): some cells have both a large weight and "
-                "a poorly imputed rating.",
-                parameter="weight_transform",
-                remedy="Limit the weights with `weight_transform=Clip(...)`, or choose another "
-                "`imputer`.",
-            ),
-            stacklevel=5,  # the line that called fit
-        )
 
 
 _TRAITS = {"needs_propensities": True}

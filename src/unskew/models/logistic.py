@@ -89,8 +89,8 @@ class LogisticFactorization(MatrixFactorization):
         ):
             if value != default:
                 raise UsageError(
-                    f"LogisticFactorization always minimises log loss; `{name}` cannot be "
-                    f"{value!r}.",
+                    "LogisticFactorization always minimises log loss with its own solver; "
+                    f"`{name}` cannot be {value!r}.",
                     parameter=name,
                     value=value,
                     remedy=f"Leave `{name}` out.",

@@ -34,7 +34,7 @@ from unskew.factorization.engine import (
 )
 from unskew.factorization.initialization import check_initial_factors, filled_svd
 from unskew.factorization.lbfgs import JointLbfgs
-from unskew.factorization.majorize import ReweightedLeastSquares
+from unskew.factorization.majorize import ReweightedLeastSquares, ReweightedSweeps
 from unskew.factorization.objective import (
     Objective,
     name_unsolved_rows,
@@ -57,7 +57,8 @@ SOLVERS: Mapping[tuple[str, str], Callable[[Objective], Solver[Any, Factors]]] =
     ("squared", "als"): AlternatingLeastSquares,
     ("squared", "reduced"): ReducedObjective.of,
     ("squared", "lbfgs"): JointLbfgs,
-    ("absolute", "auto"): ReweightedLeastSquares,
+    ("absolute", "auto"): ReweightedSweeps,
+    ("absolute", "als"): ReweightedSweeps,
     ("absolute", "reduced"): ReweightedLeastSquares,
     ("absolute", "lbfgs"): lambda objective: JointLbfgs(objective, is_absolute=True),
 }
@@ -103,8 +104,8 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         sweep gains more than 1e-4 of the objective. ``"reduced"`` runs L-BFGS over the smaller
         side and solves the other side exactly, after a few sweeps of ``"als"``. ``"lbfgs"`` is the
         solver of the paper: L-BFGS over all parameters, from the SVD of the mean-filled matrix.
-        ``"auto"`` is ``"als"`` for squared loss; for absolute loss it is a sequence of weighted
-        squared losses, each lowered by ``"reduced"``.
+        ``"auto"`` is ``"als"``. Absolute loss is bounded by a sequence of weighted squared losses:
+        ``"als"`` takes a new one for each sweep, ``"reduced"`` for every ten steps.
     normalize
         Rescale weights so that they add up to U I (``"self"``, MF-SNIPS), to I for each user
         (``"user"``) or to U for each item (``"item"``).
@@ -134,6 +135,16 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
     objective_, history_, n_iter_ : the objective at the end, after each step, and the number of
         steps. With solver ``"als"`` the start has no objective: ``history_[0]`` is inf.
     converged_, stop_reason_ : whether the fit converged, and why it stopped.
+
+    Examples
+    --------
+    >>> from unskew.simulation.simulator import simulate
+    >>> world = simulate(60, 80, density=0.1, alpha=0.5, random_state=0)
+    >>> model = MatrixFactorization(n_factors=2).fit(world.log, world.propensities)
+    >>> model.converged_, model.predict([0, 1], [3, 3]).shape
+    (True, (2,))
+    >>> model.recommend([0, 1], k=3).items.shape
+    (2, 3)
     """
 
     _: KW_ONLY
@@ -316,20 +327,17 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         initial_factors: Factors | None,
         checkpoint: tuple[Any, int],
     ) -> Self:
-        if (
-            self.loss != "squared"
-            or self.solver not in ("auto", "reduced")
-            or self.weight_transform is not None
-        ):
+        name = getattr(engine, "name", type(engine).__name__)
+        if self.loss != "squared" or self.solver == "lbfgs" or self.weight_transform is not None:
             raise UsageError(
-                "`engine='spark'` fits squared loss with the solver 'auto' or 'reduced' and "
-                "without `weight_transform`.",
+                f"`engine={name!r}` fits squared loss with the solver 'auto', 'als' or 'reduced' "
+                "and without `weight_transform`.",
                 parameter="engine",
                 remedy="Transform the column of propensities instead, or leave `engine` out.",
             )
         if self.l2 == "auto":
             raise UsageError(
-                "`engine='spark'` cannot choose `l2`: it reads the log in blocks.",
+                f"`engine={name!r}` cannot choose `l2`: it reads the log in blocks.",
                 parameter="l2",
                 value="auto",
                 remedy="Pass a number, such as the `l2_` of a local fit to a sample of the users.",
@@ -345,6 +353,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                     self.normalize,
                     self.relevance_threshold,
                     self.dtype,
+                    self.solver,
                     initial_factors,
                     self.random_state,
                     self.max_iter,

@@ -1,4 +1,4 @@
-"""The tables and figures of Schnabel et al. 2016, reproduced, and the demo.
+"""The tables and figures of Schnabel et al. 2016, reproduced, the demo, and the leaderboard's data.
 
 Unlike the rest of the library, this package holds complete users x items matrices in memory.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from unskew.registry import Registry, exported_names
 
 if TYPE_CHECKING:
+    from unskew.model_selection.protocols import LeaderboardData
     from unskew.paper.reproduction import Reproduction
 
 EXPERIMENTS: Registry[Callable[..., Reproduction]] = Registry("experiment", "unskew.paper")
@@ -21,7 +22,12 @@ All of them take ``trials``, ``random_state`` and ``track``. Traits: ``order`` (
 None if it uses none; the function then has an argument ``data``), ``needs_data`` (whether it
 cannot run without), and ``panels`` (values of the argument ``panel``, if there is one).
 """
+WORLDS: Registry[Callable[..., LeaderboardData]] = Registry("world", "unskew.paper")
+"""Data for a leaderboard: functions of ``data``, the folder of the data sets.
+
+Trait ``needs_data``: whether the world cannot be made without that folder.
+"""
 
 __getattr__, __dir__ = exported_names(
-    EXPERIMENTS, {"Demo": "demo", "Reproduction": "reproduction", "run_demo": "demo"}
+    (EXPERIMENTS, WORLDS), {"Demo": "demo", "Reproduction": "reproduction", "run_demo": "demo"}
 )

@@ -126,6 +126,7 @@ def _split(log: Ratings, random_state: int) -> tuple[Ratings, Ratings]:
             f"got {len(log)}.",
             parameter="log",
             value=len(log),
+            remedy="Pass a log with more ratings.",
         )
     is_held_out = np.zeros(len(log), dtype=np.bool_)
     order = np.random.default_rng([random_state, 2]).permutation(len(log))

@@ -245,6 +245,7 @@ def _fit(
         propensities=propensities,
         grid={"l2": l2},
         n_folds=N_FOLDS,
+        extend_grid=False,
         n_threads=1,
         random_state=random_state,
     )

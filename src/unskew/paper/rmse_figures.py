@@ -124,7 +124,10 @@ class NaiveBayesEstimates:
     sample_sizes: Sequence[int]
 
     def __call__(self, drawn: DrawnLog) -> Mapping[str, Vector]:
-        """Smaller samples are the first ratings of the largest one."""
+        """The estimates from one drawn log, by name.
+
+        Smaller random samples are the first ratings of the largest one.
+        """
         user, item = user_and_item(drawn.cells, self.truth.shape[1])
         rating = self.truth.ravel()[drawn.cells]
         log = Ratings.from_codes(user, item, rating, shape=self.truth.shape)

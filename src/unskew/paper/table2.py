@@ -426,15 +426,15 @@ def _format_choice(chosen: Sequence[Mapping[str, Any]]) -> str:
 
 
 def summarize(results: Sequence[DataResults]) -> str:
-    """A paragraph about MSE, and the time for all training."""
-    seconds = [
-        system.seconds
+    """The MSE results of each data set in words, and the time that all training took."""
+    seconds = sum(
+        trained.seconds
         for result in results
         for trial in result.trials
         for by_metric in trial.trained.values()
-        for system in by_metric.values()
-    ]
-    total = f"All {len(seconds)} trainings took {sum(seconds):.0f} s."
+        for trained in by_metric.values()
+    )
+    total = f"Training all models, with the search of their settings, took {seconds:.0f} s."
     return " ".join([*(_summarize_data(result) for result in results), total])
 
 

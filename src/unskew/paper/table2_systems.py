@@ -181,6 +181,7 @@ class System(ABC):
             propensities=self.propensities(data, random_state),
             grid=grid,
             n_folds=N_FOLDS,
+            extend_grid=False,
             metric=metric,
             estimator=estimator,
             random_state=random_state,

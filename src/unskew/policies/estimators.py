@@ -119,7 +119,10 @@ def pbm(columns: RequestColumns) -> list[Term]:
 @_declare("snpbm", "SNPBM", "SNPBM is PBM divided by the share of examination that it covers.",
           order=8, needs="exposure", unbiased_if=POSITION_BASED)  # fmt: skip
 def snpbm(columns: RequestColumns) -> list[Term]:
-    """sum e c / sum th e, times the mean of sum th, over all slots together."""
+    """Self-normalised PBM: sum e c / sum th e, times the mean of sum th, over all slots.
+
+    e is the exposure weight, c the reward and th the examination of a slot.
+    """
     (term,) = pbm(columns)
     slots = zip(columns.examination, columns.exposure_weight, columns.is_shown, strict=True)
     parts = [(th * e * shown, th * shown) for th, e, shown in slots]

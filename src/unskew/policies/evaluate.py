@@ -59,8 +59,9 @@ def evaluate_policies(
         For ``"pbm"``: the examination of each position, which is then taken as known, or a fitted
         ``PositionBias``, whose error enters the intervals.
     regression
-        For ``"dm"``, ``"dr"`` and kin: the columns of the log with the predicted reward q of each
-        shown item and its mean v under the target policy; for several targets, a pair by name.
+        For ``"dm"``, ``"dr"``, ``"iips-dr"`` and ``"cascade-dr"``: the columns of the log with the
+        predicted reward q of each shown item and its mean v under the target policy; for several
+        targets, a pair by name.
     slot_worth
         How much a reward counts at each position: ``"sum"``, ``"dcg"`` (1 / log2(position + 1)), or
         a number for each position.

@@ -9,6 +9,7 @@ impressions, C_ck clicks, C_c = sum_k C_ck and b = log th, the conditional estim
     H = sum_c C_c (diag p_c - p_c p_c')
     Var(b) = H^-1 [m / (m - 1) sum_g S_g S_g'] H^-1,   S_g = the score of the cells of cluster g
 
+H is the Hessian by b of the negative conditional log likelihood, and m the number of clusters.
 The relevance of a cell cancels, so that any number of cells leaves the estimate unbiased. It needs
 only that, given the cell, the position does not depend on whether the user is about to click.
 """
@@ -114,7 +115,7 @@ def _number_cells(shown: Impressions, cell: tuple[str, ...]) -> npt.NDArray[np.i
 
 
 def require_identified(table: ClickTable) -> None:
-    """An error unless clicks connect all positions with one another in both directions.
+    """Raise an error unless clicks connect all positions with one another in both directions.
 
     Position k leads to l if a cell that was clicked at k was also shown at l. If no path leads from
     some positions to the others, their examination would be estimated as infinitely larger.
@@ -156,10 +157,11 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
     """
     clicks_of_entry = table.clicks_of_cell[table.row]
 
-    def log_likelihood(free: Vector) -> tuple[float, Vector]:
-        curve = np.append(0.0, free)
-        share, log_total = table.share_positions(curve)
-        value = table.clicks.data @ curve[table.clicks.indices] - table.clicks_of_cell @ log_total
+    def negative_log_likelihood(free: Vector) -> tuple[float, Vector]:
+        log_examination = np.append(0.0, free)
+        share, log_total = table.share_positions(log_examination)
+        of_clicks = log_examination[table.clicks.indices]
+        value = table.clicks.data @ of_clicks - table.clicks_of_cell @ log_total
         return -value, -table.sum_by_position(table.clicks.data - clicks_of_entry * share)[1:]
 
     def hessian(free: Vector) -> Matrix:
@@ -167,15 +169,15 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
 
     start = np.zeros(table.positions.size - 1)
     solution = optimize.minimize(
-        log_likelihood,
+        negative_log_likelihood,
         start,
         jac=True,
         hess=hessian,
         method="trust-exact",
         options={"gtol": 1e-8 * max(table.clicks_of_cell.sum(), 1.0)},
     )
-    curve = np.append(0.0, solution.x)
-    share, _ = table.share_positions(curve)
+    log_examination = np.append(0.0, solution.x)
+    share, _ = table.share_positions(log_examination)
     residual = table.clicks.data - clicks_of_entry * share
     by_cell = sparse.csr_array(
         (residual, table.shown.indices, table.shown.indptr), shape=table.shown.shape
@@ -185,13 +187,13 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
         (np.ones(cells.size), (table.cluster, cells)), shape=(table.n_clusters, cells.size)
     )
     scores = (group @ by_cell).toarray()[:, 1:]
-    influence = np.linalg.solve(_find_hessian(table, curve), scores.T).T
-    return curve, np.pad(influence, ((0, 0), (1, 0)))
+    influence = np.linalg.solve(_find_hessian(table, log_examination), scores.T).T
+    return log_examination, np.pad(influence, ((0, 0), (1, 0)))
 
 
-def _find_hessian(table: ClickTable, curve: Vector) -> Matrix:
-    """H, without the first position."""
-    share, _ = table.share_positions(curve)
+def _find_hessian(table: ClickTable, log_examination: Vector) -> Matrix:
+    """H of the module docstring, without the first position, whose b is fixed at 0."""
+    share, _ = table.share_positions(log_examination)
     weight = table.clicks_of_cell[table.row] * share
     shares = sparse.csr_array((share, table.shown.indices, table.shown.indptr), table.shown.shape)
     weights = sparse.csr_array((weight, table.shown.indices, table.shown.indptr), shares.shape)
@@ -202,7 +204,7 @@ def _find_hessian(table: ClickTable, curve: Vector) -> Matrix:
 def sum_influence(
     shown: Impressions,
     cell: tuple[str, ...],
-    log_curve: Vector,
+    log_examination: Vector,
     cluster: IntVector,
     n_clusters: int,
 ) -> Matrix:
@@ -214,8 +216,8 @@ def sum_influence(
     """
     _, of_row = np.unique(_number_cells(shown, cell), return_inverse=True)
     _, column = np.unique(shown.position, return_inverse=True)
-    n_cells, n_positions = int(of_row.max()) + 1, log_curve.size
-    examined = np.exp(log_curve)[column]
+    n_cells, n_positions = int(of_row.max()) + 1, log_examination.size
+    examined = np.exp(log_examination)[column]
     shape = (n_cells, n_positions)
     expected = sparse.csr_array((examined, (of_row, column)), shape=shape)
     total = np.bincount(of_row, weights=examined)

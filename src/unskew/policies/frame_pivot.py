@@ -13,6 +13,7 @@ from unskew.policies.frame_columns import FrameColumns
 from unskew.policies.frame_rows import ImpressionRows, RowTotals
 from unskew.policies.plan import NEEDS_ALL_SLOTS
 from unskew.policies.terms import total
+from unskew.tables import count_noun
 
 CLUSTER = "cluster"
 FLAGS = ("n_requests", "has_two_users", "has_shared_slot", "has_gap")
@@ -161,11 +162,11 @@ def _flag_incomplete(values: Sequence[nw.Expr]) -> dict[str, nw.Expr]:
 
 
 def require_whole_requests(table: Table, needs: Mapping[str, Sequence[str]]) -> None:
-    """An error if a request is impossible, or lacks slots that an estimator needs."""
+    """Raise an error if a request is impossible, or lacks slots that an estimator needs."""
     problems = {
-        "has_two_users": ("have two users", "user", "A request belongs to one user."),
+        "has_two_users": ("two users in", "user", "A request belongs to one user."),
         "has_shared_slot": (
-            "show two items at one position",
+            "two items at one position in",
             "position",
             "A position shows one item; are these several requests with one id?",
         ),
@@ -174,14 +175,16 @@ def require_whole_requests(table: Table, needs: Mapping[str, Sequence[str]]) -> 
         count = int(table[flag].sum())
         if count:
             raise BadImpressionError(
-                f"{count:,} requests {problem}.", parameter=parameter, remedy=remedy
+                f"there are {problem} {count_noun(count, 'request')}.",
+                parameter=parameter,
+                remedy=remedy,
             )
     demanding = [name for name, kinds in needs.items() if NEEDS_ALL_SLOTS & set(kinds)]
     n_gaps = int(table["has_gap"].sum())
     if demanding and n_gaps:
         raise BadImpressionError(
-            f"{demanding[0]!r} needs every slot above a shown item, but the positions of "
-            f"{n_gaps:,} requests have gaps.",
+            f"{demanding[0]!r} needs every slot above a shown item, but positions are missing in "
+            f"{count_noun(n_gaps, 'request')}.",
             parameter="position",
             remedy="Keep all shown items of a request, or use 'iips' or 'pbm'.",
         )

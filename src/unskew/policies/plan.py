@@ -33,6 +33,7 @@ from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, bind_log
 from unskew.policies.terms import Term, TermSums
 from unskew.settings import Number, OneOf, describe
+from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
 PolicyCluster: TypeAlias = Literal["user", "request"]
@@ -107,7 +108,11 @@ class PolicyPlan:
         for name in self.estimators or ():
             POLICY_ESTIMATORS.find(name)
         if self.estimators is not None and not self.estimators:
-            raise UsageError("`estimators` is empty.", parameter="estimators")
+            raise UsageError(
+                "`estimators` is empty: there is nothing to estimate.",
+                parameter="estimators",
+                remedy="Name at least one, such as 'snips', or leave `estimators` out.",
+            )
 
     def evaluate(self, parts: Iterable[Impressions]) -> PolicyEvaluation:
         """The result of a log that comes in parts of whole requests."""
@@ -241,7 +246,7 @@ class PolicyPlan:
         return tuple(kind for kind in WEIGHT_KINDS if kind in needed)
 
     def _require_needs(self, shown: Impressions, columns: Mapping[str, ArrayColumns]) -> None:
-        """An error if the log or a target does not have what an estimator reads."""
+        """Raise an error if the log or a target does not have what an estimator reads."""
         for name in self.estimators or ():
             needs = self._needs(name)
             for target, each in columns.items():
@@ -250,8 +255,8 @@ class PolicyPlan:
             if NEEDS_ALL_SLOTS & set(needs) and find_gaps(shown).any():
                 request = shown.requests[int(find_gaps(shown).argmax())]
                 raise BadImpressionError(
-                    f"{name!r} needs every slot above a shown item, but the positions of "
-                    f"{int(find_gaps(shown).sum())} requests have gaps; the first is request "
+                    f"{name!r} needs every slot above a shown item, but positions are missing in "
+                    f"{count_noun(int(find_gaps(shown).sum()), 'request')}; the first is request "
                     f"{format_id(request)}.",
                     parameter="position",
                     where=f"request {format_id(request)}",
@@ -282,7 +287,11 @@ class PolicyPlan:
         backend: str | None,
         curve_uncertainty: CurveUncertainty | None = None,
     ) -> PolicyEvaluation:
-        """The result that follows from the sums of a whole log."""
+        """The result computed from the sums over a whole log.
+
+        ``curve_uncertainty`` adds the error of an estimated examination curve to the intervals of
+        the estimators that use it.
+        """
         assert self.estimators is not None
         notes, bounds = sums.notes, None
         if curve_uncertainty is not None and sums.shifted:
@@ -292,12 +301,12 @@ class PolicyPlan:
         estimates: dict[str, Any] = {}
         for name, each in sums.estimators.items():
             usable = each.list_usable()
-            kept, shifted = each.take(usable), sums.shifted.get(name, ())
+            kept = each.take(usable)
+            shifted = [every.take(usable) for every in sums.shifted.get(name, ())]
             if curve_uncertainty is None or not shifted:
                 estimates[name] = usable, kept.estimate(bounds=bounds)
             else:
-                moved = [every.take(usable) for every in shifted]
-                estimates[name] = usable, curve_uncertainty.estimate(kept, moved, bounds=bounds)
+                estimates[name] = usable, curve_uncertainty.estimate(kept, shifted, bounds=bounds)
         return PolicyEvaluation(
             policies=tuple(self.targets),
             estimators=self.estimators,
@@ -358,7 +367,7 @@ def refuse_split_requests(parts: Iterable[Impressions]) -> Iterable[Impressions]
         if again := earlier.intersection(requests):
             request = format_id(next(iter(again)))
             raise BadImpressionError(
-                f"{len(again)} requests are split over parts of the log; one is {request}.",
+                f"parts of the log share {count_noun(len(again), 'request')}; one is {request}.",
                 parameter="request",
                 where=f"request {request}",
                 remedy="Sort the log by request, so that each part has whole requests.",
@@ -389,7 +398,7 @@ def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
 
 
 def _require_possible(shown: Impressions, logging: BoundPolicy) -> None:
-    """An error if the stated logging policy could not have shown a shown item."""
+    """Raise an error if the stated logging policy could not have shown a shown item."""
     is_impossible = logging.marginal() <= 0
     if is_impossible.any():
         slot, request = (int(each[0]) for each in np.nonzero(is_impossible))
@@ -404,7 +413,7 @@ def _require_possible(shown: Impressions, logging: BoundPolicy) -> None:
 
 
 def _require_same_probability(shown: Impressions, logging: BoundPolicy) -> None:
-    """An error if the log has probabilities that the stated logging policy does not have."""
+    """Raise an error if the log has probabilities that the stated logging policy does not have."""
     if shown.probability is None or shown.probability_is is None:
         return
     kind = "marginal" if shown.probability_is == "marginal" else "step"

@@ -324,12 +324,7 @@ class PositionBias(Configurable):
 
 
 def _require_clicks(shown: Impressions) -> None:
-    if not isinstance(shown, Impressions):
-        raise UsageError(
-            f"`shown` must be Impressions; got {type(shown).__name__}.",
-            parameter="shown",
-            remedy="Build them with Impressions.from_frame(...).",
-        )
+    Instance(Impressions, remedy="Build one with Impressions.from_frame(frame).")("shown", shown)
     require_rows(
         shown.reward >= 0,
         shown.reward,

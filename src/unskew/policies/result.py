@@ -135,10 +135,10 @@ class PolicyEvaluation(Result):
         ranked = sorted(values, key=lambda policy: -values[policy])
         if len(ranked) < 2:
             raise UsageError(
-                f"{name!r} has an estimate of one policy only.",
+                f"{name!r} has estimates of fewer than two policies: nothing can be compared.",
                 parameter="estimator",
                 value=name,
-                remedy="Choose another estimator.",
+                remedy="Evaluate several policies at once, or choose another estimator.",
             )
         comparisons = [self.compare(*pair, estimator=name) for pair in combinations(ranked, 2)]
         return adjust_pairs(comparisons, ranked, self.backend)

@@ -37,6 +37,7 @@ from unskew.policies.probabilities import (
     UnloggedProbabilities,
 )
 from unskew.settings import Number, OneOf
+from unskew.tables import count_noun
 from unskew.types import Matrix, Vector
 
 FindCandidates = Callable[[], RequestCandidates]
@@ -209,8 +210,9 @@ class TargetRanking(Policy):
         if is_shared.any():
             request = int(is_shared.argmax())
             raise BadImpressionError(
-                f"policy {name!r}: {int(is_shared.sum())} requests have two items at one target "
-                f"position; the first is request {format_id(shown.requests[request])}.",
+                f"policy {name!r} puts two items at one position in "
+                f"{count_noun(int(is_shared.sum()), 'request')}; the first is request "
+                f"{format_id(shown.requests[request])}.",
                 parameter="position",
                 where=f"request {format_id(shown.requests[request])}",
                 remedy="Give each item of a request a position of its own, or none.",

@@ -148,10 +148,12 @@ class ClassifierPropensity(CovariatePropensityModel):
             return estimator.fit(features, label, sample_weight=weight)
         if weight.sum() > MAX_REPEATED_ROWS:
             raise UsageError(
-                f"{type(estimator).__name__}.fit does not accept sample_weight, so it would need "
-                f"a row for each of {weight.sum():,.0f} cells.",
+                f"{type(estimator).__name__}.fit does not accept sample_weight, so each of "
+                f"{weight.sum():,.0f} cells would need a row of its own, more than the limit of "
+                f"{MAX_REPEATED_ROWS:,}.",
                 parameter="negatives",
-                remedy="Sample unobserved cells, for example with `negatives=4`.",
+                remedy="Sample unobserved cells, for example with `negatives=4`, or use a "
+                "classifier that accepts sample_weight.",
             )
         repeats = weight.astype(np.int64)
         return estimator.fit(np.repeat(features, repeats, axis=0), np.repeat(label, repeats))

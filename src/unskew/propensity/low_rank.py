@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, logit
 
@@ -25,6 +26,12 @@ START_SCALE = 0.1
 """Standard deviation of the random factors at the start."""
 LBFGS_MEMORY = 20
 """Steps that L-BFGS uses to approximate the Hessian."""
+LARGEST_LOGIT = {"float64": 500.0, "float32": 60.0}
+"""By precision: larger logits would overflow."""
+MANY_CELLS = 1 << 22
+"""Cells from which on most steps use single precision."""
+SINGLE_TOL = 1e-7
+"""The smallest relative gain of a step that single precision can tell."""
 N_PARTS = 10
 """A split holds out one of this many parts of the cells."""
 
@@ -134,8 +141,11 @@ class LowRankLogits:
 
     def block(self, rows: slice) -> Matrix:
         logits: Matrix = self.user[rows] @ self.item.T
-        logits += self.intercept
+        logits += self.user.dtype.type(self.intercept)
         return logits
+
+    def astype(self, dtype: npt.DTypeLike) -> LowRankLogits:
+        return replace(self, user=self.user.astype(dtype), item=self.item.astype(dtype))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,6 +170,12 @@ class CellSubset:
         user = (-user) % N_PARTS
         training = CellSubset(self.observed, user, item)
         return training, replace(training, is_held_out=True)
+
+    @property
+    def counts_all_once(self) -> bool:
+        """Whether the weight of every cell is 1."""
+        counts = self.observed.user_count, self.observed.item_count
+        return self.user_label is None and all((count == 1).all() for count in counts)
 
     def weight(self, rows: slice) -> Matrix:
         """How many cells each cell of these rows represents; 0 outside the subset."""
@@ -212,8 +228,6 @@ class LogitSums(NamedTuple):
     loss: float
     propensity: float
     """sum w P."""
-    variance: float
-    """sum w P (1 - P), the derivative of ``propensity`` by the intercept."""
     by_intercept: float
     by_user: Matrix
     by_item: Matrix
@@ -222,22 +236,32 @@ class LogitSums(NamedTuple):
 def sum_block(cells: CellSubset, logits: LowRankLogits, rows: slice) -> LogitSums:
     """The sums of a block of rows: loss = sum w [log(1 + e^x) - O x] with x = c + q_u . s_i.
 
-    Its gradient by x is w P - O.
+    w are the weights of the cells and O is 1 for observed ones. The gradient by x is w P - O, with
+    P = sigma(x). Arrays have the precision of ``logits``, sums float64.
     """
     x = logits.block(rows)
-    weight, observed = cells.weight(rows), cells.observed_cells(rows)
-    small = np.exp(-np.abs(x))
-    loss = float(np.vdot(weight, np.maximum(x, 0) + np.log(1 + small)))
-    loss -= float(x[observed].sum())
-    propensity = np.where(x >= 0, 1.0, small) / (1 + small)
-    gradient = weight * propensity
-    total, variance = float(gradient.sum()), float(np.vdot(gradient, 1 - propensity))
+    observed = cells.observed_cells(rows)
+    of_observed = float(x[observed].sum(dtype=np.float64))
+    weight = None if cells.counts_all_once else cells.weight(rows).astype(x.dtype)
+    excess, largest = 0.0, LARGEST_LOGIT[x.dtype.name]
+    if x.max() > largest:  # log(1 + e^x) = x beyond; e^x would overflow
+        too_large = np.maximum(x - largest, 0)
+        excess = float((too_large if weight is None else weight * too_large).sum(dtype=np.float64))
+        np.minimum(x, largest, out=x)
+    odds = np.exp(x, out=x)
+    larger = odds + 1
+    gradient = np.divide(odds, larger, out=odds)
+    softplus = np.log(larger, out=larger)
+    if weight is not None:
+        softplus *= weight
+        gradient *= weight
+    loss = float(softplus.sum(dtype=np.float64)) + excess - of_observed
+    total = float(gradient.sum(dtype=np.float64))
     gradient[observed] -= 1
     return LogitSums(
         loss,
         total,
-        variance,
-        float(gradient.sum()),
+        total - observed[0].size,
         gradient @ logits.item,
         gradient.T @ logits.user[rows],
     )
@@ -247,12 +271,27 @@ def sum_cells(cells: CellSubset, logits: LowRankLogits, workers: Workers) -> Log
     """The sums of all rows. Only a few blocks of rows are in memory at once."""
     blocks = cells.observed.row_blocks(BLOCK_CELLS)
     parts = workers.stream(lambda rows: sum_block(cells, logits, rows), blocks)
-    totals, by_user, by_item = np.zeros(4), np.empty_like(logits.user), np.zeros_like(logits.item)
+    totals, by_user, by_item = np.zeros(3), np.empty(logits.user.shape), np.zeros(logits.item.shape)
     for rows, part in zip(blocks, parts, strict=True):
-        totals += part[:4]
+        totals += part[:3]
         by_user[rows] = part.by_user
         by_item += part.by_item
     return LogitSums._make((*totals.tolist(), by_user, by_item))
+
+
+def sum_propensities(
+    cells: CellSubset, logits: LowRankLogits, workers: Workers
+) -> tuple[float, float]:
+    """sum w P, and its derivative by the intercept, sum w P (1 - P)."""
+
+    def sum_rows(rows: slice) -> Vector:
+        propensity, weight = expit(logits.block(rows)), cells.weight(rows)
+        total = np.vdot(weight, propensity)
+        return np.array([total, total - np.vdot(weight * propensity, propensity)])
+
+    blocks = cells.observed.row_blocks(BLOCK_CELLS)
+    total, derivative = np.add.reduce(list(workers.stream(sum_rows, blocks))).tolist()
+    return total, derivative
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,10 +307,12 @@ class PenalizedLoss:
     penalty: float
     n_factors: int
     workers: Workers
+    dtype: str = "float64"
+    """The precision of the sums over cells."""
 
     def __call__(self, vector: Vector) -> tuple[float, Vector]:
         """The value and its gradient."""
-        sums = sum_cells(self.cells, self.to_logits(vector), self.workers)
+        sums = sum_cells(self.cells, self.to_logits(vector).astype(self.dtype), self.workers)
         by_user, by_item = sums.by_user / self._user_scale, sums.by_item / self._item_scale
         by_intercept = sums.by_intercept / self._intercept_scale
         gradient = np.concatenate([[by_intercept], by_user.ravel(), by_item.ravel()])
@@ -376,20 +417,41 @@ def minimize_loss(
     tol: float,
     report: Callable[[int, float], None],
 ) -> LowRankFit:
-    """L-BFGS from ``start``, then the intercept at which sum P = n exactly."""
-    result, history = run_lbfgs(loss, start, max_iter=max_iter, ftol=tol, report=report)
+    """L-BFGS from ``start``, then the intercept at which sum P = n exactly.
+
+    Many cells are added up in single precision, until a step gains less than it can tell.
+    """
+    history: list[float] = []
+
+    def run(function: PenalizedLoss, start: Vector, ftol: float) -> Any:
+        n_before = len(history)
+        result, steps = run_lbfgs(
+            function,
+            start,
+            max_iter=max(1, max_iter - n_before),
+            ftol=ftol,
+            report=lambda step, value: report(n_before + step, value),
+        )
+        history.extend(steps)
+        return result
+
+    single = replace(loss, dtype="float32")
+    has_many_cells = loss.cells.observed.n_cells >= MANY_CELLS
+    first_value = (single if has_many_cells else loss)(start)[0]
+    result = run(single, start, max(tol, SINGLE_TOL)) if has_many_cells else None
+    if result is None or tol < SINGLE_TOL:
+        result = run(loss, start if result is None else result.x, tol)
     logits = _match_total(loss, loss.to_logits(result.x))
-    return LowRankFit(logits, (loss(start)[0], *history), bool(result.success))
+    return LowRankFit(logits, (first_value, *history), bool(result.success))
 
 
 def _match_total(loss: PenalizedLoss, logits: LowRankLogits) -> LowRankLogits:
     """Change the intercept so that propensities add up to the number of observed cells."""
 
-    def sum_propensities(intercept: float) -> tuple[float, float]:
-        sums = sum_cells(loss.cells, replace(logits, intercept=intercept), loss.workers)
-        return sums.propensity, sums.variance
+    def at_intercept(intercept: float) -> tuple[float, float]:
+        return sum_propensities(loss.cells, replace(logits, intercept=intercept), loss.workers)
 
-    intercept = find_intercept(sum_propensities, loss.cells.n_observed, start=logits.intercept)
+    intercept = find_intercept(at_intercept, loss.cells.n_observed, start=logits.intercept)
     return replace(logits, intercept=intercept)
 
 

@@ -17,7 +17,13 @@ from unskew.data.frames import LazyFrame, add_column, count_sizes, open_lazily
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
 from unskew.data.propensities import SMALLEST, Propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
+from unskew.data.universe import (
+    Universe,
+    UniverseLike,
+    parse_universe,
+    require_all_ids,
+    resolve_universe,
+)
 from unskew.errors import (
     BadPropensityError,
     ConvergenceWarning,
@@ -321,14 +327,13 @@ def require_universe(log: Ratings, universe: UniverseLike) -> Universe:
 def require_listed_universe(log: Ratings, universe: UniverseLike) -> Universe:
     """The universe of a log that must list all its users and items, also those without ratings."""
     resolved = require_universe(log, universe)
-    if (resolved.n_users, resolved.n_items) != (log.n_users, log.n_items):
-        raise UniverseError(
-            f"the universe has {resolved}, but the log lists {count_noun(log.n_users, 'user')} "
-            f"and {count_noun(log.n_items, 'item')}, and this model needs all of them.",
-            parameter="universe",
-            remedy="List them with Ratings.from_frame(..., `users=...`, `items=...`).",
-            shell_remedy="List them in the tables of features, or use a model without features.",
-        )
+    require_all_ids(
+        log,
+        resolved,
+        "and this model needs the ids of the whole universe",
+        shell_remedy="List all users and items in the tables of features, or use a model without "
+        "features.",
+    )
     return resolved
 
 

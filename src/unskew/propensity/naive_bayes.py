@@ -102,6 +102,16 @@ class NaiveBayesPropensity(McarPropensityModel):
     observed_by_level_ : n_r, the ratings of the log.
     sample_by_level_ : m_r, the ratings of the sample; empty if the shares are known.
     sample_by_user_ : the same by user of the sample; empty if the sample does not name users.
+
+    Examples
+    --------
+    Half of the random ratings are 1, but only one of the four logged ratings is:
+
+    >>> from unskew.data.ratings import Ratings
+    >>> log = Ratings.from_arrays([0, 0, 1, 1], [0, 1, 0, 2], [5, 5, 5, 1], universe=(2, 4))
+    >>> model = NaiveBayesPropensity(smoothing=0).fit(log, mcar={1: 10, 5: 10})
+    >>> model.predict(log).values
+    array([0.75, 0.75, 0.75, 0.25])
     """
 
     _: KW_ONLY
@@ -359,6 +369,8 @@ class RatingFrequencies:
                 "counts or shares of the mcar table must be at least 0, and not all 0; "
                 f"got {dict(table)}.",
                 parameter="mcar",
+                remedy="Pass how often each rating occurs in a random sample, such as "
+                "`mcar={1: 50, 5: 20}`.",
             )
         is_share = bool(abs(total - 1) <= 1e-6)
         if not is_share and (weight != np.floor(weight)).any():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal, Self, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.special import digamma, gammaln
 
+from unskew.data.cells import RowStarts, split_groups
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.memory import require_memory
@@ -18,11 +17,16 @@ from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.low_rank import ObservedMatrix, pair_products
 from unskew.propensity.model import PropensityModel, require_universe, warn_if_not_converged
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
-from unskew.threads import single_blas_thread
-from unskew.types import IntVector, Matrix, RandomState, Vector
+from unskew.threads import Workers
+from unskew.types import Floats, IntVector, Matrix, RandomState, Vector
 
 MIN_SHAPE = 0.01
 """With a smaller shape, exp(E log x) underflows for users and items without observations."""
+WINDOW = 3
+"""Sweeps over which convergence is checked: one after a restart of the momentum is short."""
+MAX_TASKS = 8
+WORK_PER_TASK = 25_000
+"""Cells, or factors, of a task. Tasks depend on the log alone, and are added up in their order."""
 
 Likelihood = Literal["bernoulli", "poisson"]
 
@@ -33,28 +37,26 @@ class GammaFactors:
 
     shape: Matrix
     rate: Matrix
-    """One row, if all rows have the same rates."""
+    """One row: all rows have the same rates."""
 
     @property
     def mean(self) -> Matrix:
         return self.shape / self.rate
 
-    @property
-    def geometric_mean(self) -> Matrix:
-        """exp(E log x), with E log x = digamma(shape) - log rate."""
-        means: Matrix = np.exp(digamma(self.shape)) / self.rate
-        return means
-
-    def divergence(self, shape: float, rate: float) -> Matrix:
-        """KL(q || Gamma(shape, rate)) of every entry."""
-        divergence: Matrix = (
-            (self.shape - shape) * digamma(self.shape)
-            - gammaln(self.shape)
-            + gammaln(shape)
-            + shape * np.log(self.rate / rate)
-            + self.shape * (rate / self.rate - 1)
+    def extrapolate(self, previous: GammaFactors, share: float, prior: Prior) -> GammaFactors:
+        """Go on by ``share`` of the change since ``previous``; the prior is the least possible."""
+        return GammaFactors(
+            np.maximum(self.shape + share * (self.shape - previous.shape), prior.shape),
+            np.maximum(self.rate + share * (self.rate - previous.rate), prior.rate),
         )
-        return divergence
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Gamma(shape, rate), the prior of all factors."""
+
+    shape: float
+    rate: float
 
 
 @PROPENSITY_MODELS.declare(
@@ -94,7 +96,11 @@ class PoissonPropensity(PropensityModel):
         a count of 1, with log L in place of log(e^L - 1), as in plain Poisson factorisation. Then
         propensities add up to less than the log, in particular if the log is dense.
     max_iter, tol
-        Stop after this many sweeps, or when one raises the bound by no more than this share of it.
+        Stop after this many sweeps, or when the last three raised the bound by no more than this
+        share of it per sweep. Sweeps have momentum: they start beyond the last factors, as long as
+        this raises the bound.
+    n_threads
+        One for each processor by default; the result does not depend on it.
     random_state
         Seed of the start.
     verbose
@@ -115,6 +121,7 @@ class PoissonPropensity(PropensityModel):
     likelihood: Likelihood = setting("bernoulli", OneOf(get_args(Likelihood)))
     max_iter: int = setting(200, WholeNumber(least=1))
     tol: float = setting(1e-5, Number(least=0))
+    n_threads: int | None = setting(None, WholeNumber(least=1, allow_none=True))
     random_state: RandomState = setting(0, check_random_state)
     verbose: bool = False
 
@@ -133,8 +140,8 @@ class PoissonPropensity(PropensityModel):
         size = require_universe(log, universe)
         observed = ObservedMatrix.of_log(log, size)
         self.rate_ = self.rate or prior_rate(self.n_factors, self.shape, observed.density)
-        with single_blas_thread(), progress_line(self.verbose) as report:
-            users, items = self._maximize_bound(observed, report)
+        with Workers(self.n_threads) as workers, progress_line(self.verbose) as report:
+            users, items = self._maximize_bound(observed, workers, report)
         self.user_factors_ = users.mean[: log.n_users]
         self.item_factors_ = items.mean[: log.n_items]
         self._record_log(log, size)
@@ -147,24 +154,41 @@ class PoissonPropensity(PropensityModel):
         return propensity
 
     def _maximize_bound(
-        self, observed: ObservedMatrix, report: Callable[[str], None]
+        self, observed: ObservedMatrix, workers: Workers, report: Callable[[str], None]
     ) -> tuple[GammaFactors, GammaFactors]:
-        """Sweep until the bound rises by no more than ``tol``."""
-        rng = np.random.default_rng(self.random_state)
-        users, items = random_factors(observed, self.n_factors, rng)
-        history: list[float] = []
-        while True:
-            ratio, evidence = expected_counts(observed, users, items, self.likelihood)
-            bound = evidence - penalty(observed, users, items, self.shape, self.rate_)
+        """Sweep until the bound rises by no more than ``tol``.
+
+        A sweep raises the bound. The next one starts beyond it, in the direction of the last change
+        (Nesterov's momentum), unless the bound is lower there.
+        """
+        prior, rng = Prior(self.shape, self.rate_), np.random.default_rng(self.random_state)
+        posterior = Posterior(observed, prior, self.likelihood, workers)
+        last = start = random_factors(observed, self.n_factors, rng)
+        counts, bound = posterior.evaluate(*start)
+        history, momentum, has_converged = [bound], 1.0, False
+        report(f"sweep 0, bound {bound:.6g}")
+        while not has_converged and len(history) <= self.max_iter:
+            swept = posterior.sweep(*start, counts)
+            next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+            share, momentum = (momentum - 1) / next_momentum, next_momentum
+            start = (
+                swept[0].extrapolate(last[0], share, prior),
+                swept[1].extrapolate(last[1], share, prior),
+            )
+            counts, bound = posterior.evaluate(*start)
+            if share > 0 and bound < history[-1]:
+                start, momentum = swept, 1.0
+                counts, bound = posterior.evaluate(*start)
+            last = swept
             history.append(bound)
             report(f"sweep {len(history) - 1}, bound {bound:.6g}")
-            has_converged = len(history) > 1 and bound - history[-2] <= self.tol * abs(bound)
-            if has_converged or len(history) > self.max_iter:
-                break
-            users, items = sweep(observed, users, items, ratio, self.shape, self.rate_)
+            window = history[-1 - WINDOW :]
+            has_converged = len(window) > WINDOW and window[-1] - window[
+                0
+            ] <= WINDOW * self.tol * abs(bound)
         self.history_, self.n_iter_ = tuple(history), len(history) - 1
         self.converged_ = has_converged
-        return users, items
+        return start
 
     def _find_inconsistency(self) -> str | None:
         shapes = (self.user_factors_.shape, self.item_factors_.shape)
@@ -200,51 +224,91 @@ def random_factors(
     return users, items
 
 
-def expected_counts(
-    observed: ObservedMatrix, users: GammaFactors, items: GammaFactors, likelihood: Likelihood
-) -> tuple[csr_array, float]:
-    """E[count_ui] / L_ui of the observed cells, and the sum of their log evidence.
+class ExpectedCounts(NamedTuple):
+    """The expected counts of each factor, added up by user and by item."""
 
-    With L = sum_k exp(E log s_uk + E log t_ik), a count of at least 1 has mean L / (1 - e^-L) and
-    evidence log(e^L - 1); a count of exactly 1 has mean 1 and evidence log L.
-    """
-    level = pair_products(users.geometric_mean, items.geometric_mean, observed.user, observed.item)
-    if likelihood == "bernoulli":
-        ratio = -1 / np.expm1(-level)
-        evidence = level + np.log(-np.expm1(-level))
-    else:
-        ratio, evidence = 1 / level, np.log(level)
-    shape = (observed.user_count.size, observed.item_count.size)
-    return csr_array((ratio, observed.item, observed.starts), shape=shape), float(evidence.sum())
+    by_user: Matrix
+    by_item: Matrix
 
 
-def penalty(
-    observed: ObservedMatrix, users: GammaFactors, items: GammaFactors, shape: float, rate: float
-) -> float:
-    """What the bound subtracts: sum_D E[s_u] . E[t_i] + KL(q(s) || prior) + KL(q(t) || prior)."""
-    sides = ((observed.user_count, users), (observed.item_count, items))
-    mean = float((observed.user_count @ users.mean) @ (observed.item_count @ items.mean))
-    return mean + sum(
-        float(count @ factors.divergence(shape, rate).sum(axis=1)) for count, factors in sides
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """The bound of an approximate posterior, and the sweeps that raise it."""
+
+    observed: ObservedMatrix
+    prior: Prior
+    likelihood: Likelihood
+    workers: Workers
+
+    def evaluate(self, users: GammaFactors, items: GammaFactors) -> tuple[ExpectedCounts, float]:
+        """The expected counts of the observed cells, and the bound.
+
+        With L = sum_k exp(E log s_uk + E log t_ik), a count of at least 1 has mean L / (1 - e^-L)
+        and evidence log(e^L - 1); a count of exactly 1 has mean 1 and evidence log L.
+        """
+        observed = self.observed
+        user_means, user_divergence = self._geometric_means(users, observed.user_count)
+        item_means, item_divergence = self._geometric_means(items, observed.item_count)
+        by_user, by_item, evidence = self._add_cells(user_means, item_means)
+        n_factors = users.shape.shape[1]
+        counts = ExpectedCounts(
+            np.multiply(user_means, by_user, dtype=np.float64)[:, :n_factors],
+            np.multiply(item_means, by_item, dtype=np.float64)[:, :n_factors],
+        )
+        mean = float((observed.user_count @ users.mean) @ (observed.item_count @ items.mean))
+        return counts, evidence - mean - user_divergence - item_divergence
+
+    def sweep(
+        self, users: GammaFactors, items: GammaFactors, counts: ExpectedCounts
+    ) -> tuple[GammaFactors, GammaFactors]:
+        """Update q(s_uk) to shape a + sum_i E[count_uik] and rate b + sum_i E t_ik, then q(t)."""
+        observed, prior = self.observed, self.prior
+        new_users = GammaFactors(
+            prior.shape + counts.by_user, prior.rate + (observed.item_count @ items.mean)[None]
+        )
+        new_items = GammaFactors(
+            prior.shape + counts.by_item, prior.rate + (observed.user_count @ new_users.mean)[None]
+        )
+        return new_users, new_items
+
+    def _geometric_means(self, factors: GammaFactors, count: Vector) -> tuple[Floats, float]:
+        """exp(E log x) in padded rows, and KL(q || prior) of all entries."""
+        from unskew.kernels.poisson import fill_geometric_means
+        from unskew.kernels.rows import padded_zeros
+
+        prior, shapes, rates = self.prior, factors.shape, factors.rate[0]
+        means = padded_zeros(len(shapes), shapes.shape[1], np.float64)
+
+        def fill(rows: tuple[int, int]) -> float:
+            return fill_geometric_means(rows, shapes, rates, count, prior.shape, prior.rate, means)
+
+        ranges = _cut_rows(np.arange(len(means) + 1) * means.shape[1])
+        return means, float(sum(self.workers.map(fill, ranges)))
+
+    def _add_cells(self, user_means: Floats, item_means: Floats) -> tuple[Floats, Floats, float]:
+        """What the kernel adds up for each user and item, and the evidence of all cells."""
+        from unskew.kernels.poisson import add_expected_counts
+
+        observed, by_user = self.observed, np.zeros_like(user_means)
+
+        def add(rows: tuple[int, int]) -> tuple[Floats, float]:
+            by_item = np.zeros_like(item_means)
+            evidence = add_expected_counts(
+                rows,
+                observed.starts,
+                observed.item,
+                user_means,
+                item_means,
+                self.likelihood == "bernoulli",
+                by_user,
+                by_item,
+            )
+            return by_item, evidence
+
+        parts, evidences = zip(*self.workers.map(add, _cut_rows(observed.starts)), strict=True)
+        return by_user, np.add.reduce(parts), sum(evidences)
 
 
-def sweep(
-    observed: ObservedMatrix,
-    users: GammaFactors,
-    items: GammaFactors,
-    ratio: csr_array,
-    shape: float,
-    rate: float,
-) -> tuple[GammaFactors, GammaFactors]:
-    """Update q(s_uk) to shape a + sum_i E[count_uik] and rate b + sum_i E t_ik, then q(t).
-
-    E[count_uik] = exp(E log s_uk + E log t_ik) E[count_ui] / L_ui, so its sums are two sparse
-    products with ``ratio``, E[count_ui] / L_ui.
-    """
-    user_level, item_level = users.geometric_mean, items.geometric_mean
-    user_sum = user_level * (ratio @ item_level)
-    item_sum = item_level * (ratio.T @ user_level)
-    new_users = GammaFactors(shape + user_sum, rate + (observed.item_count @ items.mean)[None])
-    new_items = GammaFactors(shape + item_sum, rate + (observed.user_count @ new_users.mean)[None])
-    return new_users, new_items
+def _cut_rows(starts: RowStarts) -> list[tuple[int, int]]:
+    """Ranges of rows with about equal work; they do not depend on the number of threads."""
+    return list(split_groups(starts, int(np.clip(starts[-1] // WORK_PER_TASK, 1, MAX_TASKS))))

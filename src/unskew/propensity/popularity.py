@@ -36,6 +36,7 @@ from unskew.propensity.model import (
 )
 from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.settings import Number, OneOf, setting
+from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
 By: TypeAlias = Literal["item", "user", "both"]
@@ -240,8 +241,9 @@ class PopularityPropensity(PropensityModel):
         log = self._counted_frame
         if log is None:
             raise UsageError(
-                "the model was not fitted to a frame, so the counts are not in one.",
-                remedy="Call fit_frame first, or use predict(log).",
+                "predicting for a frame needs a model that was fitted with fit_frame: the counts "
+                "of users and items are read from that frame.",
+                remedy="Call fit_frame(frame) first, or predict(log) for a model fitted to a log.",
             )
         factors = []
         for role, fitted_column in log.columns.items():
@@ -395,7 +397,8 @@ def _count_all(counts: Vector, times: Any, n_all: int, role: str) -> tuple[Vecto
     n_listed = int(times.sum())
     if n_listed > n_all:
         raise UniverseError(
-            f"the universe has {n_all:,} {role}s, but the log alone has {n_listed:,} {role}s.",
+            f"the universe has {count_noun(n_all, role)}, but the log alone has "
+            f"{count_noun(n_listed, role)}.",
             parameter="universe",
             remedy=f"Count every {role} that could have been in the log.",
         )

@@ -37,6 +37,10 @@ BLOCK_CELLS = 2**19
 """Scores that a thread holds at a time: 2 MB in float32, which stay in the cache."""
 TOP_CELLS = 1 << 20
 """Scores among which the best are sought at a time."""
+NAN_REMEDY = (
+    "Return a number for every item (-inf puts an item last), or fit the model again with a "
+    "stronger penalty."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +90,20 @@ class Positions:
         return mean
 
 
+class NanScoreError(BadPredictionError):
+    """A score that is NaN; it cannot be ranked. The cell is known by its codes."""
+
+    def __init__(self, user: int, item: int) -> None:
+        super().__init__("", parameter="predictions", remedy=NAN_REMEDY)
+        self.codes = user, item
+        self.name_cell(f"user code {user}, item code {item}")
+
+    def name_cell(self, where: str, model: str = "") -> None:
+        """Say which cell it is, for instance by its ids, and perhaps which model."""
+        self.where = where
+        self.problem = f"{model}the score of {where} is NaN, which has no position."
+
+
 @runtime_checkable
 class Ranker(Protocol):
     """An engine that ranks the items of factor models on another device."""
@@ -114,7 +132,7 @@ def find_ranker(engine: str | Ranker) -> Ranker | None:
     if ranker is None or isinstance(ranker, Ranker):
         return ranker
     raise UsageError(
-        f"{type(ranker).__name__} cannot rank items.",
+        f"the engine {type(ranker).__name__} cannot rank items.",
         parameter="engine",
         value=engine,
         remedy="Pass `engine='gpu'` or `engine='local'`.",
@@ -263,13 +281,7 @@ class _PositionCounter:
             bad = top_positions(scores, starts, log.cells, log.items, self.top, above, equal)
         if bad >= 0:
             user, item = log.users[rows][bad], np.isnan(scores[bad]).argmax()
-            raise BadPredictionError(
-                f"the score of user code {user} for item code {item} is NaN, which has no "
-                "position.",
-                parameter="predictions",
-                where=f"user code {user}, item code {item}",
-                remedy="Return a number for every item; -inf puts an item last.",
-            )
+            raise NanScoreError(int(user), int(item))
         if self.n_hidden is not None:
             n_hidden = self.n_hidden[log.users[rows]]
             uncount_hidden(scores, starts, log.cells, log.items, n_hidden, equal)
@@ -345,7 +357,7 @@ def _slices(size: int, length: int) -> Iterator[slice]:
 def _refuse_code(
     row: int, user: IntVector, item: IntVector, n_users: int, n_items: int
 ) -> NoReturn:
-    """Name the code at this row that lies outside 0 to size - 1."""
+    """Raise an error that names the code at this row, which lies outside 0 to size - 1."""
     kind, code, size = "user", user[row], n_users
     if 0 <= code < n_users:
         kind, code, size = "item", item[row], n_items
@@ -383,10 +395,7 @@ def best_items(
             )
         if np.isnan(block).any():
             user, item = np.argwhere(np.isnan(block))[0]
-            raise BadPredictionError(
-                f"the score of user {first + user} for item {item} is NaN, so it cannot be ranked.",
-                remedy="Fit the model again with a stronger penalty.",
-            )
+            raise NanScoreError(int(first + user), int(item))
         if candidates is not None:
             candidates.hide_others(users, block)
         items[users] = best_columns(block, n_best)

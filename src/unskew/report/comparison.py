@@ -79,6 +79,8 @@ def opening(estimator: str, record: Record) -> str:
     if estimator in ESTIMATORS and ESTIMATORS[estimator].target.needs_random_test:
         return "If the test was drawn at random from all cells,"
     imputes = estimator in ESTIMATORS and ESTIMATORS[estimator].target.imputes
+    if estimator in ESTIMATORS and ESTIMATORS[estimator].target.has_own_models:
+        return "If one of the propensity models or one of the imputations is right,"
     if not uses_weights(estimator):
         return "If the imputed ratings are right,"
     if record.get("sees_ratings") is False:
@@ -139,8 +141,8 @@ class Finding:
     """The same without the claim that one model is better than the other."""
     if_wrong: str
     """What can be otherwise if the propensities are wrong, such as ``the order can reverse``."""
-    is_fragile: bool = False
-    """Whether a small error of the propensities can change the order."""
+    flips_at: float | None = None
+    """The factor of the odds of being logged that can change the order, if it is small."""
     plain: str = ""
     """What the estimator without correction says, if there are both kinds."""
     others: str = ""
@@ -152,10 +154,12 @@ class Finding:
         return self.others + (f" ({self.plain}.)" if self.plain else "")
 
 
-Claim: TypeAlias = Literal["unusable", "plain", "rejected", "adjusted", "unchanged", "verdict"]
+Claim: TypeAlias = Literal[
+    "unusable", "plain", "rejected", "adjusted", "unchanged", "unexplained", "verdict"
+]
 """What a headline can claim: nothing, because no estimate is usable; an uncorrected result;
 nothing, because the propensities do not fit; an order for propensities without ratings; that the
-correction changed nothing; or a verdict."""
+correction changed nothing; an order for propensities that leave out much; or a verdict."""
 
 
 def find_claim(record: Record, metric: str) -> Claim:
@@ -171,7 +175,9 @@ def find_claim(record: Record, metric: str) -> Claim:
         return "rejected"
     if record.get("sees_ratings") is False:
         return "adjusted"
-    return "unchanged" if record.get("no_correction") else "verdict"
+    if record.get("no_correction"):
+        return "unchanged"
+    return "unexplained" if record.get("unexplained") else "verdict"
 
 
 def write_headline(record: Record, metric: str) -> Headline:
@@ -191,7 +197,7 @@ def write_headline(record: Record, metric: str) -> Headline:
             "Not reliable: the propensities do not fit this log (the weights add up to "
             f"{share} of the cells)."
         )
-        second = f" Nothing can be said about {finding.question}.{finding.ending}"
+        second = f" This evaluation cannot say {finding.question}."
     elif claim == "adjusted":
         first = f"This log cannot say {finding.question} over all users and items."
         second = (
@@ -204,9 +210,16 @@ def write_headline(record: Record, metric: str) -> Headline:
             f" {record['no_correction']}. Unless it is the first, {finding.if_wrong}. With "
             f"these propensities, {finding.cautious}.{finding.ending}"
         )
-    elif finding.is_fragile:
+    elif claim == "unexplained":
         first = (
-            f"{start} {finding.cautious}, but a small error of the propensities can change that."
+            f"Doubtful: {record['unexplained']}. If what they leave out has to do with the "
+            f"ratings, {finding.if_wrong}."
+        )
+        second = f" With these propensities, {finding.cautious}.{finding.ending}"
+    elif finding.flips_at is not None:
+        first = (
+            f"{start} {finding.cautious}. But odds of being logged that are wrong by a factor of "
+            f"{finding.flips_at:.3g} can change that."
         )
     return (first, True), (second, False)
 
@@ -252,25 +265,34 @@ def _make_pair_finding(record: Record, metric: str) -> Finding:
     }
     row = rows[main]
     is_tie = row["better"] is None
+    is_fragile = {best, rival} == set(record.get("fragile_pair") or ())
     others = "; ".join(_list_other_verdicts(record, metric, row))
     return Finding(
         question="which model is better",
-        verdict=describe_comparison(row) + (_describe_largest(row) if is_tie else ""),
+        verdict=_describe_tie(record, row) if is_tie else describe_comparison(row),
         cautious=describe_comparison(row, verb="is ahead of"),
-        is_fragile={best, rival} == set(record.get("fragile_pair") or ()),
+        flips_at=record.get("flips_at") if is_fragile else None,
         if_wrong="one of them can be better" if is_tie else "this order can be wrong",
         plain="" if plain is None or corrected is None else _describe_plain(rows[plain], row),
         others=f" But {others}." if others else "",
     )
 
 
-def _describe_largest(row: Record) -> str:
-    """How far two models that are not told apart can be apart."""
+def _describe_tie(record: Record, row: Record) -> str:
+    """Two models that are not told apart: how far they can be apart, or that data are too few."""
     low, high = row["ci_low"], row["ci_high"]
     if low is None or high is None:
-        return ""
-    largest = format_number(max(abs(low), abs(high)), choose_decimals(low, high))
-    return f", so neither is better by more than {largest}"
+        return describe_comparison(row)
+    if [row["metric"], row["estimator"]] in record.get("few_cells", ()):
+        text = describe_comparison(row, with_interval=False)
+        return f"{text}, because this log is too small: a few ratings decide the estimates"
+    decimals = choose_decimals(low, high)
+    below, above = (format_number(max(end, 0.0), decimals) for end in (-low, high))
+    better, worse = (above, below) if record["metrics"][row["metric"]] else (below, above)
+    return (
+        f"{describe_comparison(row)}. {row['first']} can be better by up to {better}, and "
+        f"{row['second']} by up to {worse}"
+    )
 
 
 def _describe_plain(row: Record, corrected: Record) -> str:

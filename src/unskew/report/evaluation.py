@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 Truth = Mapping[tuple[str, str], float]
 """The true value of each model and metric, where it is known."""
 DIFFERENCES = (
-    "The leading model minus each other model, rating by rating. This is far more precise than "
-    "comparing two intervals. "
+    "The leading model minus each other model, rating by rating. This is mostly more precise "
+    "than comparing two intervals. "
 )
 TOLD_APART: dict[Claim, str] = {
     "plain": "An interval that excludes zero tells the two models apart on ratings like those of "
@@ -83,8 +83,10 @@ IF_RIGHT = (
 )
 COLLECT = "`unskew.plan_random_sample` says how many are needed"
 NEXT_STEPS = {
-    "rejected": "Next step: check the propensities and the universe, or use another propensity "
-    "model",
+    "rejected": "Next step: check the propensities and the universe. A propensity model that fits "
+    f"the log can still be wrong; ratings of random cells show more. {COLLECT}",
+    "unexplained": "Next step: evaluate the models on ratings of random cells themselves "
+    f"(`unskew.evaluate_random_test`), which needs no propensities. {COLLECT}",
     "adjusted": f"Next step: collect ratings of random cells. {COLLECT}",
     "unchanged": f"Next step: collect ratings of cells that are surely drawn at random. {COLLECT}",
 }
@@ -446,11 +448,12 @@ def _weight_notes(weights: Record) -> Iterator[str]:
     if weights["top_share"] is not None:
         yield f"The heaviest 1% of ratings have {format_share(weights['top_share'])} of all weight."
     if weights["n_cells"]:
-        ratio = format_share(weights["mass"] / weights["n_cells"])
+        ratio, z = format_share(weights["mass"] / weights["n_cells"]), weights.get("mass_z")
+        distance = "" if z is None else f" ({abs(z):.1f} standard errors from 100%)"
         yield (
-            f"The sum of the weights is {ratio} of the number of cells. "
-            "Far from 100% shows that the propensities are wrong; 100% does not show that they "
-            "are right."
+            f"The sum of the weights is {ratio} of the number of cells{distance}. "
+            "More than 3 standard errors from 100% shows that the propensities are wrong; 100% "
+            "does not show that they are right."
         )
         if weights.get("is_balanced"):
             yield "These propensities are made so that it is 100%, whether they are right or not."

@@ -66,40 +66,40 @@ FITTED_TO_TEST = "best constant"
 )
 def build_cross_validation_page(record: Record) -> Page:
     rows, name = record["rows"], metric_label(record["metric"])
-    best = rows[0]
-    cells = "on held-out ratings that all count alike"
+    best = _chosen_row(record)
+    scope = "on held-out ratings, unweighted"
     if corrects_selection(record["estimator"]):
-        cells = f"over all cells by {estimator_label(record['estimator'])}"
+        scope = f"over all cells by {estimator_label(record['estimator'])}"
     spread = "" if best["std"] is None else f"± {format_number(best['std'], 3)} over folds"
     worst = [Tile(format_number(row["score"], 3), f"worst {name}") for row in rows[1:][-1:]]
     score = format_number(best["score"], 3)
+    is_best = record.get("rule", "best") == "best"
+    verdict = "is best" if is_best else "is the simplest within one standard error of the best"
     return Page(
         (
             (f"Of {count_noun(len(rows), 'setting')}, ", False),
-            (f"{format_settings(record['best_params'])} is best: {name} {score}.", True),
+            (f"{format_settings(record['best_params'])} {verdict}: {name} {score}.", True),
         ),
-        f"{describe_metric(record['metric'])} {cells}, mean over folds.",
+        f"{describe_metric(record['metric'])} {scope}, mean over folds.",
         (
-            Tile(score, f"best {name}", spread),
+            Tile(score, f"{'best' if is_best else 'chosen'} {name}", spread),
             *worst,
             Tile(str(len(rows)), "settings tried"),
             Tile(f"{sum(row['seconds'] for row in rows):.1f} s", "total time of the fits"),
         ),
-        tuple(_warn_about_ends(record)),
+        tuple(record["edges"]),
         tuple(_search_sections(record)),
         tuple(_search_facts(record)),
     )
 
 
-def _warn_about_ends(record: Record) -> Iterator[str]:
-    """A warning for each best value at the end of its grid, where a better one may lie beyond."""
-    for name, best in record["best_params"].items():
-        values = _list_values(record["rows"], name)
-        if len(values) > 2 and best in (values[0], values[-1]) and isinstance(best, (int, float)):
-            yield (
-                f"The best {name}, {format_setting(best)}, is at the end of the grid: "
-                "try values beyond it."
-            )
+def _chosen_row(record: Record) -> Record:
+    """The row of the chosen settings, which the rule of the search may prefer to the best."""
+    chosen = record["best_params"]
+    rows: list[Record] = [
+        row for row in record["rows"] if all(row[name] == chosen[name] for name in chosen)
+    ]
+    return rows[0]
 
 
 def _search_sections(record: Record) -> Iterator[Section]:
@@ -224,6 +224,8 @@ def _search_facts(record: Record) -> Iterator[tuple[str, str]]:
         "model": "model",
         "n_observed": "logged ratings",
         "n_folds": "folds",
+        "n_repeats": "splits into folds",
+        "rule": "rule",
         "random_state": "seed",
     }
     for name, label in names.items():

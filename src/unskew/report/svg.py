@@ -380,6 +380,7 @@ def _draw_curve(
 
 @draw_content.register(Bars)
 def draw_bars(bars: Bars, width: float) -> Drawing:
+    """Groups of bars side by side; only every n-th group is labelled if labels would overlap."""
     height = 230.0 if width <= NARROW else 280.0
     left, top, bottom = 44.0, 28.0, height - 46.0
     axis = ChartAxis(bars.y_title, format=format_share, low=0.0)
@@ -393,8 +394,8 @@ def draw_bars(bars: Bars, width: float) -> Drawing:
         hit = draw_box(left + position * step, top, step, bottom - top, "hit")
         parts.append(make_mark(group.tip, hit, *shapes))
     widest = max(text_width(group.label, TICK) for group in bars.groups) + 6
-    labelled = max(1, -(-int(widest) // int(max(step, 1))))
-    for position in range(0, len(bars.groups), labelled):
+    label_step = max(1, -(-int(widest) // int(max(step, 1))))
+    for position in range(0, len(bars.groups), label_step):
         x, label = left + (position + 0.5) * step, bars.groups[position].label
         parts.append(draw_text(label, x, bottom + 17, "tick", anchor="middle"))
     center = (left + width) / 2

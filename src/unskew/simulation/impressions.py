@@ -27,6 +27,7 @@ from unskew.data.impressions import Impressions
 from unskew.errors import UsageError
 from unskew.kernels.plackett_luce import find_marginals, find_steps
 from unskew.settings import Flag, Number, OneOf, WholeNumber, check_random_state
+from unskew.tables import count_noun
 from unskew.types import Matrix, RandomState, Vector
 
 LoggingPolicy: TypeAlias = Literal["uniform", "plackett-luce", "product", "rankers"]
@@ -390,9 +391,11 @@ def _read_shares(examination: npt.ArrayLike, n_slots: int | None = None) -> tupl
     n_slots = curve.size if n_slots is None else n_slots
     if curve.shape != (n_slots,) or not n_slots or not ((curve > 0) & (curve <= 1)).all():
         raise UsageError(
-            f"`examination` must have a number in (0, 1] for each of {n_slots} slots.",
+            "`examination` must have a number in (0, 1] for each of "
+            f"{count_noun(n_slots, 'slot')}; got {curve.tolist()}.",
             parameter="examination",
             value=curve.tolist(),
+            remedy="Leave `examination` out for 1 / position.",
         )
     return tuple(curve.tolist())
 

@@ -30,7 +30,7 @@ from unskew.io.log_files import (
     read_ids,
     read_numbers,
 )
-from unskew.io.table import FileTable
+from unskew.io.table import FileTable, is_number
 from unskew.models.recommender import Recommender
 from unskew.tables import count_noun
 from unskew.types import Vector
@@ -51,8 +51,8 @@ def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
     if reader == "duckdb" and not _has_all_columns(request):
         if request.reader == "duckdb":
             raise UsageError(
-                "DuckDB needs predictions and propensities in columns of the log, each cell once, "
-                "and all items ranked.",
+                "DuckDB needs ratings, predictions and propensities in columns of the log, each "
+                "cell once, and all items ranked.",
                 parameter="reader",
                 value="duckdb",
                 remedy="Join them first, or use `reader='memory'`.",
@@ -71,6 +71,7 @@ def _has_all_columns(request: EvaluationRequest) -> bool:
         not (request.predictions or request.model or request.exclude or request.candidates)
         and request.duplicates == "raise"
         and not inputs.is_model(request.propensities)
+        and (request.rating is None or not is_number(request.rating))
     )
 
 
@@ -83,7 +84,7 @@ def _uses_weights(request: EvaluationRequest) -> bool:
 
 def _evaluate_in_memory(request: EvaluationRequest) -> AnyEvaluation:
     """Read all files of the request, and evaluate the log or each group of it."""
-    table = read_table(inputs.open_log(request))
+    table = inputs.read_log_table(request)
     uses_weights = _uses_weights(request)
     column = inputs.find_propensity_column(table, request.propensities) if uses_weights else None
     predictions = _find_prediction_columns(request, table)

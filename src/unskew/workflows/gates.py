@@ -51,6 +51,7 @@ class Gate:
                 f"a limit must be NAME<NUMBER, with one of {' '.join(COMPARISONS)}; got {text!r}.",
                 parameter="fail_if",
                 value=text,
+                remedy="An example is 'snips.mae.ci_high>0.9'.",
             )
         return cls(text, parts["name"], parts["sign"], float(parts["limit"]))
 

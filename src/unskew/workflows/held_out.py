@@ -42,7 +42,7 @@ class LogPart:
 
 def split_log(request: SplitRequest) -> tuple[LogPart, LogPart]:
     """The training part and the test part of the log, as :func:`unskew.split` draws them."""
-    table = read_table(inputs.open_log(request))
+    table = inputs.read_log_table(request)
     timestamp = request.timestamp
     if timestamp is None and request.by == "time":
         timestamp = table.find_column("timestamp")
@@ -104,7 +104,7 @@ def read_excluded(request: EvaluationRequest) -> Ratings | None:
     if request.exclude is None:
         return None
     of_training = replace(request, log=request.exclude, universe=None, duplicates="last")
-    table = read_table(request.exclude)
+    table = inputs.read_log_table(request, request.exclude)
     columns = ColumnNames(timestamp=request.timestamp)
     return inputs.read_log(of_training, table, columns=columns).ratings
 

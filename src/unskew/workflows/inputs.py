@@ -96,6 +96,14 @@ def open_log(request: LogRequest) -> FileSource:
     return FileSource.from_name(request.log, format=request.format, columns=request.columns)
 
 
+def read_log_table(request: LogRequest, source: FileSource | str | None = None) -> FileTable:
+    """The rows of the log, or of another file of ratings with the same columns.
+
+    If the rating is a number instead of a column, every row has this rating.
+    """
+    return read_table(source or open_log(request)).with_constant(request.rating)
+
+
 def read_log(
     request: LogRequest,
     table: FileTable | None = None,
@@ -111,7 +119,7 @@ def read_log(
     """
     listed = features or FeatureTables()
     log = extract_log(
-        read_table(open_log(request)) if table is None else table,
+        read_log_table(request) if table is None else table,
         replace(
             columns or ColumnNames(), user=request.user, item=request.item, rating=request.rating
         ),

@@ -33,7 +33,7 @@ class LogRequest:
     user: str | None = None
     item: str | None = None
     rating: str | None = None
-    """Names of columns; by default those with a common name."""
+    """Names of columns; by default those with a common name. The rating can also be a number."""
     universe: UniverseLike = None
     on_bad: OnBad = "raise"
     duplicates: FileDuplicates = "raise"
@@ -177,7 +177,12 @@ class TrainingRequest(WeightedLogRequest):
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Values to try in a cross-validation, by setting. Without any, the model is fitted once."""
     n_folds: int = 4
+    n_repeats: int = 1
+    rule: Literal["best", "one_standard_error"] = "best"
+    halving: bool = False
     metric: str | None = None
+    score: str | None = None
+    """The estimator of the criterion; by default ``ips`` with propensities, else ``naive``."""
     relevance_threshold: float | None = None
 
 
@@ -229,6 +234,20 @@ class WatchRequest(LogRequest):
     has_unobserved: bool = False
     max_weight: float | None = None
     max_delta: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderboardRequest(WeightedLogRequest):
+    """A log with a random test on which all learners are ranked, and how."""
+
+    test: str | None = None
+    """The file of the random test; its columns have the names that those of the log have."""
+    learners: tuple[str, ...] = ()
+    """Labels of learners; by default all."""
+    protocols: tuple[str, ...] = ()
+    """By default those that the data allow."""
+    n_repeats: int = 10
+    level: float = 0.95
 
 
 def list_named_models(*, with_features: bool = True) -> dict[str, str]:

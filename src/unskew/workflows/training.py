@@ -73,7 +73,7 @@ def read_training_data(request: TrainingRequest, *, verbose: bool = False) -> Tr
         random_state=request.random_state,
         verbose=verbose,
     )
-    table = read_table(inputs.open_log(request))
+    table = inputs.read_log_table(request)
     column = None
     if request.propensities is not None:
         column = inputs.find_propensity_column(table, request.propensities)
@@ -131,9 +131,12 @@ def search_settings(data: TrainingData, *, verbose: bool = False) -> CrossValida
         propensities=data.propensities,
         grid=request.grid,
         n_folds=request.n_folds,
+        n_repeats=request.n_repeats,
         metric=data.metric,
         relevance_threshold=request.relevance_threshold,
-        estimator="naive" if data.propensities is None else "ips",
+        estimator=request.score or ("naive" if data.propensities is None else "ips"),
+        rule=request.rule,
+        halving=request.halving,
         random_state=request.random_state,
         verbose=verbose,
     )

@@ -15,11 +15,10 @@ import numpy as np
 from unskew.data.columns import RATING_ROLES, find_column
 from unskew.data.leaks import Leaks, find_leaks
 from unskew.errors import BadFileError, ColumnError, DataError, DuplicateCellError, EmptyLogError
-from unskew.io.files import read_table
 from unskew.io.log_files import ColumnNames, Repeats, find_problems
 from unskew.io.table import FileTable
 from unskew.types import Vector
-from unskew.workflows.inputs import match_ids, open_log, read_log
+from unskew.workflows.inputs import match_ids, read_log, read_log_table
 from unskew.workflows.requests import ValidationRequest
 
 MAX_LEVELS = 12
@@ -71,7 +70,7 @@ def validate_log(request: ValidationRequest) -> Validation:
 
     If it can be used and a training log is named, what the two share is found too.
     """
-    table = read_table(open_log(request))
+    table = read_log_table(request)
     validation = _validate_table(table, request)
     if request.train is None or not validation.is_usable:
         return validation
@@ -80,7 +79,7 @@ def validate_log(request: ValidationRequest) -> Validation:
 
 def find_file_leaks(request: ValidationRequest, table: FileTable, path: str) -> Leaks:
     """Compare the log with a training log in a file; times are compared if both have them."""
-    train = read_table(path)
+    train = read_log_table(request, path)
     tables = (train, table)
     timestamp = request.timestamp
     names = [
@@ -121,7 +120,7 @@ def _find_columns(
         if is_required or table.has_column_for(role):
             name = getattr(request, role) if is_required else None
             try:
-                columns[role] = find_column(role, name, table.names)
+                columns[role] = find_column(role, name, table.names, takes_number=True)
             except ColumnError as error:
                 if is_required:
                     errors.append(error)

@@ -1,1 +1,1 @@
-"""Alternating least squares and rankings by torch, on a CUDA device or on the processors."""
+"""Alternating least squares and rankings by torch, on a CUDA device or on the CPU."""

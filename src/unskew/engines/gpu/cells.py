@@ -49,14 +49,14 @@ def find_device(device_name: str | None) -> torch.device:
             f"{'' if device_name is None else f' {device_name!r}'}.",
             parameter="engine",
             value=device_name,
-            remedy="Leave `engine` out, or pass `engine=GpuEngine(device='cpu')` for the same code "
-            "on the processors.",
+            remedy="Leave `engine` out, or pass `engine=GpuEngine(device='cpu')` to run the same "
+            "code on the CPU.",
         )
     return device
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """The array on the device. On the processors it shares its memory, which is only read."""
+    """The array on the device. On the CPU it shares its memory, which is only read."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array).to(device)

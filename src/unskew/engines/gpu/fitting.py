@@ -35,8 +35,11 @@ SolveBlock: TypeAlias = Callable[
 ]
 """Solves all rows of a block, given the opposite rows: :func:`torch_rows.solve_block`."""
 HOST_MEMORY = 1 << 33
-"""Bytes that a fit may use on the processors."""
+"""Bytes that a fit may use on the CPU."""
 SHARE_OF_FREE_MEMORY = 0.8
+N_FACTOR_COPIES = 6
+"""How many copies of all factors must fit on the device: those of the current and the previous
+sweep, and the intermediate results of the solver."""
 
 
 def fit_on_device(device_name: str | None, memory: int | None, request: FitRequest) -> FitResult:
@@ -81,7 +84,7 @@ def _memory_for_log(device: torch.device, request: FitRequest) -> int:
     """Bytes that the log may use in addition to the factors; an error if the factors do not fit."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else HOST_MEMORY
     n_rows = request.log.n_users + request.log.n_items
-    needed = 6 * n_rows * (request.n_factors + 1) * np.dtype(request.dtype).itemsize
+    needed = N_FACTOR_COPIES * n_rows * (request.n_factors + 1) * np.dtype(request.dtype).itemsize
     if needed > free:
         raise UsageError(
             f"the factors need {needed / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB "

@@ -1,35 +1,34 @@
 """A log in blocks of users that stay in Spark's executors.
 
 The hash of a user decides the block, and the ratings of a block are sorted by user and item. So a
-block that is lost is built again bit for bit. Sums over blocks are added in the order of the
-blocks, whichever is finished first.
+block that is lost is built again bit for bit. Blocks are rows of a data frame, so that the same
+code runs in a session of the cluster and through Spark Connect, which has no RDDs.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pyspark import RDD, StorageLevel
-from pyspark.core.broadcast import Broadcast
-from pyspark.sql import DataFrame
+from pyspark import StorageLevel, TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from unskew.data.ids import Ids, as_ids, encode, find_codes, format_id
+from unskew.data.ids import Ids, as_ids, encode, find_codes
 from unskew.data.universe import Universe
-from unskew.factorization.als import ItemSide
-from unskew.factorization.objective import NoUniqueSolutionError, Objective, SortedCells
-from unskew.factorization.reduced import ReducedObjective
-from unskew.types import Floats, Vector
+from unskew.engines.spark.sums import BlockSum, Finish, ItemSums, keep_sums
+from unskew.factorization.objective import SortedCells
+from unskew.types import Vector
 
-MAX_SUMMANDS = 16
-"""The most sums that the driver, or one task, adds up."""
-
-BlockSum: TypeAlias = tuple[float, Floats]
-NumberedSum: TypeAlias = tuple[int, BlockSum]
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+BLOCK_COLUMNS = "block int, data binary"
+BlockWork: TypeAlias = "Callable[[UserBlock], BlockSum]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,42 +63,52 @@ class UserBlock:
         """The weight of each cell, in float64."""
         return np.square(self.cells.root_weight.astype(np.float64))
 
+    def take_users(self, chosen: slice) -> UserBlock:
+        """Some of the users and all their cells."""
+        cells = self.cells
+        is_taken = np.zeros(cells.n_rows, bool)
+        is_taken[chosen] = True
+        lengths = np.diff(cells.starts)
+        taken = replace(
+            cells,
+            starts=np.concatenate([[0], np.cumsum(lengths[is_taken])]),
+            entries=cells.entries[np.repeat(is_taken, lengths)],
+            penalty_scale=cells.penalty_scale[is_taken],
+            tasks=((0, int(is_taken.sum())),),
+        )
+        return replace(self, users=self.users[is_taken], cells=taken)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UserSolver:
-    """Solves the users of blocks, given the items: what is sent to the executors."""
+    @classmethod
+    def join(cls, numbered: Iterable[tuple[int, UserBlock]]) -> UserBlock:
+        """All blocks as one, in the order of their numbers."""
+        blocks = [block for _, block in sorted(numbered, key=lambda each: each[0])]
+        lengths = np.concatenate([np.diff(block.cells.starts) for block in blocks])
+        cells = replace(
+            blocks[0].cells,
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            entries=np.concatenate([block.cells.entries for block in blocks]),
+            penalty_scale=np.concatenate([block.cells.penalty_scale for block in blocks]),
+            tasks=((0, lengths.size),),
+        )
+        users = np.concatenate([block.users for block in blocks])
+        return cls(users, cells, sum(block.n_repeats for block in blocks))
 
-    objective: Objective
-    """Its settings; the cells are those of the blocks."""
-    items: ItemSide
+    def sort_by_item(self, n_items: int) -> SortedCells:
+        """The same cells sorted by item.
 
-    def evaluate(self, block: UserBlock) -> BlockSum:
-        """The sum of the user minima, and the gradient of the loss by the opposite rows.
-
-        The sum is NaN if a user has no unique solution: Spark repeats a task that raises an error.
+        Sorting them takes less time than a second copy of them takes from Spark to Python.
         """
-        items, objective = self.items, replace(self.objective, by_user=block.cells)
-        reduced = ReducedObjective(objective, block.cells, scale=np.empty(0))
-        try:
-            return reduced.solve_inner(items.factors, items.offset, items.global_offset)
-        except NoUniqueSolutionError:
-            return float("nan"), objective.padded_zeros(len(items.factors)).astype(np.float64)
-
-    def solve(self, block: UserBlock) -> tuple[Floats, Floats]:
-        """The factors and offsets of the block's users."""
-        items, objective = self.items, replace(self.objective, by_user=block.cells)
-        opposite = objective.as_opposite_rows(items.factors, items.offset)
-        solved, _ = objective.solve_rows(block.cells, opposite, items.global_offset)
-        return objective.split_solved_rows(solved)
-
-    def describe_unsolved(self, block: UserBlock) -> list[str]:
-        """A user without a unique solution, for an error message; nothing if all have one."""
-        try:
-            self.solve(block)
-        except NoUniqueSolutionError as error:
-            user = format_id(block.users[error.row])
-            return [f"user {user} ({error.n_cells:,} ratings, {error.n_factors} factors)"]
-        return []
+        cells = self.cells
+        user = np.repeat(np.arange(cells.n_rows, dtype=np.int32), np.diff(cells.starts))
+        return SortedCells.of(
+            cells.opposite.astype(np.int32),
+            user,
+            cells.rating.astype(np.float64),
+            self.weight,
+            shape=(n_items, cells.n_rows),
+            dtype=cells.dtype,
+            side="item",
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +116,8 @@ class BlockTotals:
     """The number of users and items, and the total weight and weighted rating of each item."""
 
     universe: Universe
+    n_users: int
+    """Users of the log."""
     n_repeats: int
     item_weight: Vector
     item_rating: Vector
@@ -127,93 +138,141 @@ WEIGHT_FACTORS: Mapping[str, Callable[[SortedCells, BlockTotals], Any]] = {
 """By which the weights of cells are multiplied, for each value of ``normalize``."""
 
 
+class Shared(Protocol[T_co]):
+    """A value that tasks read, such as a broadcast of Spark."""
+
+    @property
+    def value(self) -> T_co: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SentWithTasks(Generic[T]):
+    """A value that is sent with the tasks themselves: Spark Connect has no broadcasts."""
+
+    value: T
+
+
+@contextmanager
+def share(session: SparkSession, value: T) -> Iterator[Shared[T]]:
+    """Send a value to all executors; a broadcast is destroyed when the tasks are done."""
+    if is_remote(session):
+        yield SentWithTasks(value)
+        return
+    broadcast = session.sparkContext.broadcast(value)
+    try:
+        yield broadcast
+    finally:
+        broadcast.destroy()
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UserBlocks:
     """All blocks, in the memory of the executors or on their disks."""
 
-    rdd: RDD[UserBlock]
+    frame: DataFrame
+    """The number of each block and its pickled :class:`UserBlock`."""
     n_items: int
     n_blocks: int
 
     @classmethod
-    def of(cls, frame: DataFrame, items: Broadcast[Ids], n_blocks: int, dtype: str) -> UserBlocks:
+    def of(cls, frame: DataFrame, items: Ids, n_blocks: int, dtype: str) -> UserBlocks:
         """Send every rating to the block of its user: one shuffle."""
 
         def build(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             parts = list(batches)
             if sum(len(part) for part in parts):
-                block = UserBlock.of(pa.Table.from_batches(parts), items.value, dtype)
-                yield pa.record_batch({"block": [pickle.dumps(block, pickle.HIGHEST_PROTOCOL)]})
+                block = UserBlock.of(pa.Table.from_batches(parts), items, dtype)
+                context = TaskContext.get()
+                yield pack_block(context.partitionId() if context else 0, block)
 
-        rows = frame.repartition(n_blocks, "user").mapInArrow(build, "block binary").rdd
-        blocks = rows.map(lambda row: pickle.loads(row[0]))
-        return cls(blocks, len(items.value), n_blocks)._persist()
+        blocks = frame.repartition(n_blocks, "user").mapInArrow(build, BLOCK_COLUMNS)
+        return cls(_persist(blocks), len(items), n_blocks)
 
-    def _persist(self) -> UserBlocks:
-        return replace(self, rdd=self.rdd.persist(StorageLevel.MEMORY_AND_DISK))
+    @property
+    def session(self) -> SparkSession:
+        return self.frame.sparkSession
 
     def drop(self) -> None:
         """Free the memory of the executors."""
-        self.rdd.unpersist()
+        self.frame.unpersist()
+
+    def map(
+        self,
+        work: Callable[[int, UserBlock], Iterator[pa.RecordBatch]],
+        schema: str | StructType,
+    ) -> DataFrame:
+        """A data frame of what ``work`` makes of the number and the content of each block."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number, block in unpack_blocks(batches):
+                yield from work(number, block)
+
+        return self.frame.mapInArrow(run, schema)
 
     def count(self) -> BlockTotals:
         """Totals over all blocks. The first call builds the blocks."""
         n_items = self.n_items
-        counts = np.array(self.rdd.map(lambda block: (len(block.users), block.n_repeats)).collect())
+
+        def count(_: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
+            columns = [
+                pa.array([value], pa.int64()) for value in (len(block.users), block.n_repeats)
+            ]
+            yield pa.record_batch(columns, names=["n_users", "n_repeats"])
 
         def add(block: UserBlock) -> BlockSum:
             values = block.weight, block.weight * block.cells.rating
             opposite = block.cells.opposite
             by_item = [np.bincount(opposite, value, minlength=n_items) for value in values]
-            return 0.0, np.stack(by_item)
+            return 0.0, np.stack(by_item, axis=1)
 
-        _, (item_weight, item_rating) = self.add_up(add)
-        n_users, n_repeats = counts.sum(axis=0)
-        universe = Universe(int(n_users), n_items)
-        return BlockTotals(universe, int(n_repeats), item_weight, item_rating)
+        counted = self.map(count, "n_users long, n_repeats long").toArrow()
+        n_users, n_repeats = (int(column.to_numpy().sum()) for column in counted.columns)
+        _, sums = self.add_up(add, width=2, dtype="float64")
+        universe = Universe(n_users, n_items)
+        item_weight, item_rating = sums.T.astype(np.float64)
+        return BlockTotals(universe, n_users, n_repeats, item_weight, item_rating)
 
     def normalize(self, how: str, totals: BlockTotals) -> UserBlocks:
         """Blocks whose weights are multiplied by :data:`WEIGHT_FACTORS`."""
         factor = WEIGHT_FACTORS[how]
 
-        def rescale(block: UserBlock) -> UserBlock:
+        def rescale(number: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
             root_weight = block.cells.root_weight * np.sqrt(factor(block.cells, totals))
-            return replace(block, cells=block.cells.with_root_weights(root_weight))
+            cells = block.cells.with_root_weights(root_weight)
+            yield pack_block(number, replace(block, cells=cells))
 
-        return replace(self, rdd=self.rdd.map(rescale))._persist()
+        return replace(self, frame=_persist(self.map(rescale, BLOCK_COLUMNS)))
 
-    def add_up(self, work: Callable[[UserBlock], BlockSum]) -> BlockSum:
-        """The sum of ``work(block)`` over all blocks, in order.
+    def add_up(
+        self, work: BlockWork, *, width: int, dtype: str, finish: Finish = keep_sums
+    ) -> BlockSum:
+        """The sum of ``work(block)`` over all blocks in order, with ``finish`` for its rows.
 
-        The driver adds up to ``MAX_SUMMANDS`` sums; more blocks are first added up by a tree of
-        tasks.
+        ``work`` returns a number and ``width`` numbers for each item. They are sent in ``dtype``,
+        and added in float64.
         """
-        parts: RDD[Any] = self.rdd.mapPartitionsWithIndex(
-            lambda index, blocks: ((index, work(block)) for block in blocks),
-            preservesPartitioning=True,
-        )
-        n_parts, n_summands = self.n_blocks, MAX_SUMMANDS
-        while n_parts > n_summands:
-            n_parts = -(-n_parts // n_summands)
-            parts = (
-                parts.map(lambda part: (part[0] // n_summands, part))
-                .partitionBy(n_parts, int)
-                .mapPartitions(_add_group)
-            )
-        return _add_in_order(parts.collect())
+        sums = ItemSums(self.n_items, width, dtype, self.n_blocks, finish)
+        mapped = self.map(lambda number, block: sums.split(number, work(block)), sums.schema)
+        return sums.collect(mapped)
 
 
-def _add_group(parts: Iterable[tuple[int, NumberedSum]]) -> Iterator[NumberedSum]:
-    """The sum of the parts of one group; nothing if there are none."""
-    members = list(parts)
-    if members:
-        yield members[0][0], _add_in_order(part for _, part in members)
+def unpack_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, UserBlock]]:
+    """The number and the content of each block in rows of a data frame."""
+    for batch in batches:
+        for number, data in zip(batch["block"], batch["data"], strict=True):
+            yield number.as_py(), pickle.loads(data.as_buffer())
 
 
-def _add_in_order(parts: Iterable[NumberedSum]) -> BlockSum:
-    first, *others = (part for _, part in sorted(parts, key=lambda numbered: numbered[0]))
-    value, total = first[0], first[1].copy()
-    for other_value, other_total in others:
-        value += other_value
-        total += other_total
-    return value, total
+def pack_block(number: int, block: UserBlock) -> pa.RecordBatch:
+    """The row of a data frame that holds a block."""
+    data = pickle.dumps(block, pickle.HIGHEST_PROTOCOL)
+    return pa.record_batch({"block": pa.array([number], pa.int32()), "data": [data]})
+
+
+def _persist(frame: DataFrame) -> DataFrame:
+    return frame.persist(StorageLevel.MEMORY_AND_DISK)

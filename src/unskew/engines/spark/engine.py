@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
 from unskew.registry import require_package
@@ -50,6 +50,7 @@ class SparkEngine:
     user: str | None = None
     item: str | None = None
     rating: str | None = None
+    name: ClassVar[str] = "spark"
 
     def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:
         """Fit Eq. (14) to the same optimum as the local engine."""

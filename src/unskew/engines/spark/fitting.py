@@ -2,59 +2,72 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DoubleType, StructField, StructType
 
 from unskew.data.checks import whole_number
 from unskew.data.clicks import require_threshold
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.universe import Universe
-from unskew.engines.spark.blocks import BlockTotals, UserBlock, UserBlocks, UserSolver
+from unskew.engines.spark.blocks import BlockTotals, UserBlock, UserBlocks
+from unskew.engines.spark.executors import check_executors
 from unskew.engines.spark.frame import LogCounts, SparkLog
-from unskew.errors import DuplicateCellError, UsageError
+from unskew.engines.spark.solving import (
+    SampleFit,
+    SparkReducedObjective,
+    SparkSweeps,
+    UserSolver,
+    fit_sample,
+    packed_width,
+    without_users,
+)
+from unskew.errors import DuplicateCellError, UnskewWarning, UsageError
 from unskew.factorization.als import ItemSide
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
 from unskew.factorization.initialization import small_random
-from unskew.factorization.lbfgs import LbfgsState
 from unskew.factorization.objective import Objective, SortedCells
-from unskew.factorization.reduced import ReducedObjective
-from unskew.factorization.solution import Solution, minimize
+from unskew.factorization.solution import Solution, Solver, minimize
 from unskew.threads import Workers
-from unskew.types import Floats, SeenItems
+from unskew.types import SeenItems
 
 if TYPE_CHECKING:
     from unskew.engines.spark.engine import SparkEngine
 
 CELLS_PER_BLOCK = 1 << 24
+MAX_SUM_BYTES = 1 << 29
+"""Bytes of the normal equations of all items up to which sweeps are chosen."""
+MIN_SAMPLED = 50_000
+"""Ratings from which on the start is fitted to some users first."""
 MAX_COLLECTED = 200_000_000
 """The most numbers, user factors and ratings together, that are copied to the driver."""
 
 
 def fit_on_spark(engine: SparkEngine, request: FrameFitRequest) -> FrameFitResult:
-    """Count and check the log, shuffle it into blocks of users, and run L-BFGS over the items.
+    """Count and check the log, shuffle it into blocks of users, and sweep over users and items.
 
-    L-BFGS takes one Spark job for each evaluation of the objective.
+    A sweep is one Spark job.
     """
     log = SparkLog.read(engine, request.frame, request.propensity)
+    n_tasks = check_executors(log.frame.sparkSession)
     if request.relevance_threshold is not None:
         require_threshold(request.relevance_threshold)
         log = log.binarize(request.relevance_threshold)
     counts = log.count()
-    context = log.frame.sparkSession.sparkContext
-    n_blocks = max(context.defaultParallelism, -(-counts.n_ratings // CELLS_PER_BLOCK))
+    n_blocks = max(n_tasks, -(-counts.n_ratings // CELLS_PER_BLOCK))
     if engine.n_blocks is not None:
         n_blocks = whole_number("n_blocks", engine.n_blocks, least=1)
-    blocks = UserBlocks.of(log.frame, context.broadcast(counts.items), n_blocks, request.dtype)
+    blocks = UserBlocks.of(log.frame, counts.items, n_blocks, request.dtype)
     try:
         totals = _count_blocks(engine, blocks)
         _check_totals(request, totals)
@@ -124,10 +137,9 @@ def _fit_blocks(
     objective = Objective(
         no_cells, no_cells, request.n_factors, request.offsets, penalty, Workers(1)
     )
-    scale = np.sqrt(totals.item_weight + max(penalty.factors, 1e-12))
     solution = minimize(
-        SparkReducedObjective(objective, no_cells, scale, blocks),
-        request.initial_factors or _make_start(request, counts, totals),
+        _choose_solver(request, objective, blocks, totals),
+        _make_start(request, counts, blocks, totals, objective),
         max_iter=request.max_iter,
         tol=request.tol,
         checkpoint=request.make_checkpoint(
@@ -136,25 +148,57 @@ def _fit_blocks(
         report=request.report,
     )
     items = solution.parameters
-    context = log.frame.sparkSession.sparkContext
-    solver = context.broadcast(UserSolver(objective, ItemSide.of(items)))
+    # Sent with the tasks and not as a broadcast: the data frame of users may outlive this fit.
+    solver = UserSolver(objective, ItemSide.of(items))
     user_factors = _make_user_frame(log, blocks, solver)
     users, factors = np.empty(0, np.int64), items
     seen: SeenItems = np.zeros(1, np.int64), np.empty(0, np.int32)
     if engine.collect_users:
-        users, factors, seen = _collect_users(blocks, solver, items)
+        users, factors, seen = _collect_users(log, blocks, solver, items)
     whole = Solution(factors, solution.history, solution.stop_reason)
     size = totals.universe, counts.n_ratings, counts.rating_range
     return FrameFitResult(whole, totals.mean, users, counts.items, seen, user_factors, *size)
 
 
-def _make_start(request: FrameFitRequest, counts: LogCounts, totals: BlockTotals) -> Factors:
-    """Random item factors, as the local engine starts.
+def _choose_solver(
+    request: FrameFitRequest, objective: Objective, blocks: UserBlocks, totals: BlockTotals
+) -> Solver[Any, Factors]:
+    """Sweeps, or L-BFGS if it was asked for or the normal equations of a block are too large."""
+    n_bytes = blocks.n_items * packed_width(objective) * objective.by_user.dtype.itemsize
+    solver = request.solver
+    if solver == "auto" and n_bytes > MAX_SUM_BYTES:
+        solver = "reduced"
+        warnings.warn(
+            UnskewWarning(
+                f"the normal equations of {blocks.n_items:,} items have {n_bytes / 1e9:.1f} GB in "
+                "each task, so L-BFGS is used: it sends less, in more rounds.",
+                remedy="Pass `solver='als'` if every task has that memory, or use fewer factors.",
+            ),
+            stacklevel=2,
+        )
+    if solver == "reduced":
+        scale = np.sqrt(totals.item_weight + max(objective.penalty.factors, 1e-12))
+        return SparkReducedObjective(objective, objective.by_user, scale, blocks)
+    return SparkSweeps(objective, blocks, float(totals.item_weight.sum()))
 
-    The one user is a placeholder, which the solver never reads.
-    """
+
+def _make_start(
+    request: FrameFitRequest,
+    counts: LogCounts,
+    blocks: UserBlocks,
+    totals: BlockTotals,
+    objective: Objective,
+) -> Factors:
+    """The items of a fit to some users, or small random ones if there are few ratings."""
+    if request.initial_factors is not None:
+        return without_users(ItemSide.of(request.initial_factors))
+    if counts.n_ratings >= MIN_SAMPLED and request.n_factors and request.solver != "reduced":
+        size = totals.n_users, blocks.n_items, totals.mean
+        stop = request.max_iter, request.tol
+        sample = SampleFit(objective, *size, request.random_state, *stop)
+        return without_users(fit_sample(blocks, sample, counts.n_ratings))
     return small_random(
-        (1, len(counts.items)),
+        (0, len(counts.items)),
         totals.mean,
         n_factors=request.n_factors,
         has_offsets=request.offsets != "none",
@@ -163,62 +207,18 @@ def _make_start(request: FrameFitRequest, counts: LogCounts, totals: BlockTotals
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SparkReducedObjective(ReducedObjective):
-    """The reduced objective with users in Spark's executors; its parameters have no users."""
+def _make_user_frame(log: SparkLog, blocks: UserBlocks, solver: UserSolver) -> DataFrame:
+    """A cached data frame of user, factors and offset."""
 
-    blocks: UserBlocks
-
-    def start(self, factors: Factors, /) -> LbfgsState:
-        """No sweeps come first: they would need more than vectors of item size."""
-        return self.start_without_sweeps(factors)
-
-    def parameters(self, state: LbfgsState, /) -> Factors:
-        """The items that the state stands for, without users."""
-        factors, offset, c = self._unpack(state.point)
-        no_users = np.empty((0, self.objective.n_factors))
-        return Factors(no_users, factors, np.empty(0), offset, c)
-
-    def solve_inner(self, factors: Floats, offset: Floats, c: float) -> tuple[float, Floats]:
-        """The sums over all blocks of what :class:`UserSolver` returns: one Spark job."""
-        rdd = self.blocks.rdd
-        solver = rdd.context.broadcast(UserSolver(self.objective, ItemSide(factors, offset, c)))
-        try:
-            minimum, gradient = self.blocks.add_up(lambda block: solver.value.evaluate(block))
-            if np.isnan(minimum):
-                unsolved = rdd.flatMap(lambda block: solver.value.describe_unsolved(block)).take(1)
-                user = unsolved[0] if unsolved else "a user"
-                raise UsageError(
-                    f"{user} has no unique solution.",
-                    parameter="l2",
-                    where=user,
-                    remedy="Use `l2` > 0 or fewer factors.",
-                )
-        finally:
-            solver.destroy()
-        return minimum, gradient
-
-
-def _make_user_frame(log: SparkLog, blocks: UserBlocks, solver: Broadcast[UserSolver]) -> DataFrame:
-    """A cached data frame of user, factors and offset, made of Arrow batches."""
-
-    def solve(block: UserBlock) -> tuple[bytes]:
-        factors, offset = solver.value.solve(block)
+    def solve(_: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
+        factors, offset = solver.solve(block)
         ends = pa.array(np.arange(len(factors) + 1) * factors.shape[1], pa.int32())
         columns = {
             "user": pa.array(block.users.tolist(), arrow_type),
             "factors": pa.ListArray.from_arrays(ends, pa.array(factors.ravel(), pa.float64())),
             "offset": pa.array(offset, pa.float64()),
         }
-        batch, sink = pa.record_batch(columns), pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        return (sink.getvalue().to_pybytes(),)
-
-    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in batch.column(0):
-                yield from pa.ipc.open_stream(part.as_py())
+        yield pa.record_batch(columns)
 
     user_type = log.frame.schema["user"].dataType
     arrow_type = to_arrow_type(user_type)
@@ -229,25 +229,36 @@ def _make_user_frame(log: SparkLog, blocks: UserBlocks, solver: Broadcast[UserSo
             StructField("offset", DoubleType()),
         ]
     )
-    parts = log.frame.sparkSession.createDataFrame(blocks.rdd.map(solve), "part binary")
-    frame = parts.mapInArrow(unpack, schema).withColumnRenamed("user", log.user_name)
+    frame = blocks.map(solve, schema).withColumnRenamed("user", log.user_name)
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
     frame.count()
     return frame
 
 
 def _collect_users(
-    blocks: UserBlocks, solver: Broadcast[UserSolver], items: Factors
+    log: SparkLog, blocks: UserBlocks, solver: UserSolver, items: Factors
 ) -> tuple[Ids, Factors, SeenItems]:
     """The users in the order of their ids, all factors, and the items of each user."""
+    arrow_type = to_arrow_type(log.frame.schema["user"].dataType)
 
-    def solve(block: UserBlock) -> tuple[Any, ...]:
-        lengths, opposite = np.diff(block.cells.starts), block.cells.opposite
-        return block.users.tolist(), *solver.value.solve(block), lengths, opposite
+    def solve(_: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
+        arrays = *solver.solve(block), np.diff(block.cells.starts), block.cells.opposite
+        yield pa.record_batch(
+            {
+                "users": pa.array([block.users.tolist()], pa.list_(arrow_type)),
+                "data": [pickle.dumps(arrays, pickle.HIGHEST_PROTOCOL)],
+            }
+        )
 
-    parts = zip(*blocks.rdd.map(solve).collect(), strict=True)
-    ids, factors, offset, lengths, opposite = parts
-    code, users = encode(as_ids([user for part in ids for user in part]))
+    user_type = log.frame.schema["user"].dataType
+    schema = StructType(
+        [StructField("users", ArrayType(user_type)), StructField("data", BinaryType())]
+    )
+    rows = blocks.map(solve, schema).toArrow().to_pylist()
+    code, users = encode(as_ids([user for row in rows for user in row["users"]]))
+    factors, offset, lengths, opposite = zip(
+        *(pickle.loads(row["data"]) for row in rows), strict=True
+    )
     order, length = np.argsort(code), np.concatenate(lengths)
     first = (np.cumsum(length) - length)[order]
     starts = np.concatenate([[0], np.cumsum(length[order])])

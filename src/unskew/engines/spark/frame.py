@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 from pyspark.sql.types import DataType, IntegralType, NumericType, StringType
 
 from unskew.data.columns import find_column
@@ -157,14 +156,8 @@ class LogCounts:
 def _find_frame(engine: SparkEngine, source: object) -> DataFrame:
     if isinstance(source, (str, Path)):
         return _find_session(engine).read.parquet(str(source))
-    if isinstance(source, ClassicFrame):
-        return source
     if isinstance(source, DataFrame):
-        raise UsageError(
-            "`engine='spark'` needs RDDs, which Spark Connect does not have.",
-            parameter="engine",
-            remedy="Fit in a session of the cluster itself.",
-        )
+        return source
     raise UsageError(
         "`engine='spark'` fits a Spark data frame or a path of Parquet files; got "
         f"{type(source).__module__}.{type(source).__name__}.",

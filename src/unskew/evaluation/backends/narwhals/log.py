@@ -115,7 +115,8 @@ class ColumnRoles:
         group = names["by"]
         if group is not None and group not in columns:
             raise ColumnError(
-                f"there is no column {group!r}; the columns are {', '.join(map(repr, columns))}.",
+                f"there is no column {group!r} for `by`; the columns are "
+                f"{', '.join(map(repr, columns))}.",
                 parameter="by",
                 value=group,
             )

@@ -1,0 +1,1 @@
+"""Fits of logs that are larger than memory, on this machine."""

@@ -1,0 +1,133 @@
+"""How a learner may be tested: which propensities, which choice of settings, which test cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from unskew.data.cells import cell_numbers, is_among, observed_cells
+from unskew.data.ids import find_codes
+from unskew.data.propensities import PropensitiesLike
+from unskew.data.ratings import Ratings
+from unskew.propensity.naive_bayes import NaiveBayesPropensity
+from unskew.types import BoolVector, Matrix
+
+SAMPLE_SHARE = 0.05
+"""The share of the random test whose ratings naive Bayes is given."""
+SettingsChoice: TypeAlias = Literal["cross-validation", "defaults", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One way to test learners on a random test (docs/decisions/030-leaderboard.md)."""
+
+    name: str
+    summary: str
+    choice: SettingsChoice = "cross-validation"
+    """How settings are chosen: on the log, not at all, or by the error on the test itself."""
+    uses_sample: bool = False
+    """Whether propensities are those of naive Bayes with a part of the test."""
+    is_clean: bool = True
+    """Whether cells of the log, and the part of the test that was used, leave the test."""
+
+
+PROTOCOLS: Mapping[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            "clean",
+            "propensities of the data, settings by cross-validation on the log, tested on random "
+            "cells that are not in the log",
+        ),
+        Protocol(
+            "defaults",
+            "as clean, with the default settings of every learner",
+            choice="defaults",
+        ),
+        Protocol(
+            "paper",
+            "as clean, but test cells that are also in the log stay in the test",
+            is_clean=False,
+        ),
+        Protocol(
+            "sample",
+            "as clean, but naive-Bayes propensities with 5% of the test, which leave the test",
+            uses_sample=True,
+        ),
+        Protocol(
+            "leaky",
+            "naive-Bayes propensities with 5% of the test, settings by the error on the test; "
+            "these 5% and cells of the log stay in the test. Not to be used for a choice",
+            choice="test",
+            uses_sample=True,
+            is_clean=False,
+        ),
+    )
+}
+DEFAULT_PROTOCOLS = ("clean", "defaults", "paper", "leaky")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomTestData:
+    """A log, and ratings of cells that were drawn uniformly at random."""
+
+    log: Ratings
+    test: Ratings
+    propensities: PropensitiesLike | None = None
+    """Of the log; without them only protocols with a sample are possible."""
+    propensity_matrix: Matrix | None = None
+    """Of all cells, for learners that need them."""
+
+    def is_logged(self) -> BoolVector:
+        """Which test cells are also in the log."""
+        log, test = self.log, self.test
+        user = find_codes(test.users, log.users)[test.user]
+        item = find_codes(test.items, log.items)[test.item]
+        is_known = (user >= 0) & (item >= 0)
+        cells = cell_numbers(np.maximum(user, 0), np.maximum(item, 0), log.n_items)
+        logged: BoolVector = is_known & is_among(cells, observed_cells(log))
+        return logged
+
+    def is_sampled(self, random_state: int) -> BoolVector:
+        """Which test ratings naive Bayes is given."""
+        is_chosen = np.zeros(len(self.test), dtype=np.bool_)
+        size = max(1, round(SAMPLE_SHARE * len(self.test)))
+        rng = np.random.default_rng((random_state, 2))
+        is_chosen[rng.choice(is_chosen.size, size, replace=False)] = True
+        return is_chosen
+
+    def is_tested(self, protocol: Protocol, random_state: int) -> BoolVector:
+        """Which test cells count under this protocol."""
+        if not protocol.is_clean:
+            return np.ones(len(self.test), dtype=np.bool_)
+        is_free = ~self.is_logged()
+        return is_free & ~self.is_sampled(random_state) if protocol.uses_sample else is_free
+
+    def find_propensities(self, random_state: int, *, uses_sample: bool) -> PropensitiesLike | None:
+        """Those of the data, or naive Bayes with the marginals of the sample, Eq. (18)."""
+        if not uses_sample:
+            return self.propensities
+        sample = self.test.rating[self.is_sampled(random_state)]
+        return NaiveBayesPropensity(smoothing=1.0).fit(self.log, mcar=sample)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaderboardData:
+    """Data for a leaderboard: one log with its random test, or a world that is drawn anew."""
+
+    name: str
+    draw: Callable[[int], RandomTestData]
+    """The log and the test for a seed."""
+    is_redrawn: bool = False
+    """Whether every seed has its own log; then draws are the sample of intervals, else users."""
+    description: str = ""
+    published: Sequence[Mapping[str, Any]] = ()
+    """Numbers of the literature: learner, metric, value, and source with its protocol."""
+
+    @classmethod
+    def of(cls, data: RandomTestData, name: str = "data") -> LeaderboardData:
+        """The same log and test for every seed."""
+        return cls(name, lambda _seed: data)

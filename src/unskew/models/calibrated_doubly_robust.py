@@ -1,0 +1,194 @@
+"""Doubly robust learning with calibrated propensities and a calibrated imputation."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Self
+
+import numpy as np
+
+from unskew.data.factors import Factors
+from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.ratings import Ratings, require_log
+from unskew.data.weights import WeightTransform, transform_weights, weighted_mean
+from unskew.errors import UsageError
+from unskew.models import RECOMMENDERS
+from unskew.models.correction import fit_correction
+from unskew.models.factor_recommender import FactorRecommender
+from unskew.models.factorization_options import FactorizationOptions
+from unskew.models.held_out_imputation import HeldOutImputation, HeldOutParts
+from unskew.models.imputation import CLIP_QUANTILE, imputation_weight
+from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.settings import Instance, WholeNumber, setting
+from unskew.threads import Workers, single_blas_thread
+from unskew.types import IntVector, Matrix, Vector
+
+
+@RECOMMENDERS.declare(
+    "dce-dr",
+    label="DCE-DR",
+    summary="Doubly robust learning, propensities and imputation calibrated (Kweon & Yu 2024).",
+    traits={"needs_propensities": True},
+)
+@dataclass(eq=False, repr=False)
+class CalibratedDoublyRobust(FactorizationOptions, FactorRecommender):
+    """Doubly robust learning with P' in place of P and G' in place of G.
+
+        1 / P' = 1 + k_g (1 / P - 1),     sum over the log of 1 / P' = number of cells, in group g
+        G' = G + a_g + b_g (G - mean G),  a_g and b_g fitted to held-out ratings of group g
+
+    The groups, the calibration experts of the paper, are users with about equally many ratings.
+    P' is calibrated in the large: the weights of each group add up to its cells. Pass
+    ``CalibratedPropensity(model)`` to calibrate the shape of P too, which takes all cells. The line
+    of G' removes what ``G`` over- or underrates on ratings that it has not seen. Coefficients
+    are shrunk by their noise: those within one standard error of 0 are 0.
+
+    W. Kweon & H. Yu, *Doubly calibrated estimator for recommendation on data missing not at
+    random*, WWW 2024, train the experts and their groups by gradient descent within the model.
+
+    The other settings are those of :class:`MatrixFactorization`.
+
+    Parameters
+    ----------
+    imputer
+        The factorisation G, not fitted; by default ``MatrixFactorization()``.
+    n_experts
+        The number of groups of users. 1 calibrates all users at once.
+
+    Attributes
+    ----------
+    factors_, imputed_ : F and G'.
+    propensities_ : P', one for each rating.
+    odds_factors_ : k of each group.
+    lines_ : groups x 2: a and b.
+    risk_ : the doubly robust estimate of the mean squared error, on the log of the fit.
+    history_ : the objective of the last step. Its first entry is inf: users are solved first.
+    """
+
+    _: KW_ONLY
+    imputer: MatrixFactorization | None = setting(None)
+    n_experts: int = setting(4, WholeNumber(least=1))
+    weight_transform: WeightTransform | None = setting(None)
+    imputed_: Factors = field(init=False)
+    propensities_: Vector = field(init=False)
+    odds_factors_: Vector = field(init=False)
+    lines_: Matrix = field(init=False)
+    risk_: float = field(init=False)
+
+    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
+        """Fit to a log and the propensities of its cells."""
+        require_log(log)
+        self._check_settings()
+        Instance(MatrixFactorization, allow_none=True)("imputer", self.imputer)
+        if propensities is None:
+            raise UsageError(
+                f"{type(self).__name__} needs propensities to calibrate.",
+                parameter="propensity",
+                remedy="Pass them to fit.",
+                shell_remedy="Pass `propensity`.",
+            )
+        original = as_propensities(log, propensities).values
+        group = group_users(log, self.n_experts)
+        self.odds_factors_ = calibrate_odds(log, 1 / original - 1, group, self.n_experts)
+        self.propensities_ = 1 / (1 + self.odds_factors_[group[log.user]] * (1 / original - 1))
+        weight = transform_weights(1 / self.propensities_, self.weight_transform)
+        parts = HeldOutParts.draw(log, self.random_state)
+        with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
+            imputation = HeldOutImputation.fit(
+                self.imputer or MatrixFactorization(),
+                log,
+                imputation_weight("dr-jl", self.propensities_, log.n_cells),
+                parts,
+                workers,
+                dtype=self.dtype,
+                random_state=self.random_state,
+            )
+            mean = imputation.factors.global_offset
+            rows = parts.is_held_out
+            self.lines_ = fit_lines(
+                log.rating[rows] - imputation.held_out,
+                imputation.held_out - mean,
+                np.minimum(weight, np.quantile(weight, CLIP_QUANTILE))[rows],
+                group[log.user[rows]],
+                self.n_experts,
+            )
+            self.imputed_ = apply_lines(imputation.factors, mean, self.lines_[group])
+            fit = fit_correction(self, log, weight, self.imputed_, workers, report)
+        self.risk_ = fit.risk
+        self._record_penalty(log, fit.penalty)
+        fallback = self._fallback(fit.factors, weighted_mean(log.rating, weight))
+        self._record_factors(log, fit.factors, fallback)
+        self._record_range(log)
+        self._record_solution(fit.solution)
+        return self
+
+
+def group_users(log: Ratings, n_groups: int) -> IntVector:
+    """The group of each user: users in order of their number of ratings, in equal groups."""
+    count = np.bincount(log.user, minlength=log.n_users)
+    position = np.empty(log.n_users, np.int64)
+    position[np.argsort(count, kind="stable")] = np.arange(log.n_users)
+    return (position * n_groups // log.n_users).astype(np.int32)
+
+
+def calibrate_odds(log: Ratings, odds: Vector, group: IntVector, n_groups: int) -> Vector:
+    """k of each group: the factor of the odds with which its weights add up to its cells.
+
+    A group without ratings, or whose P are all 1, keeps its odds.
+    """
+    of_rating = group[log.user]
+    n_cells = np.bincount(group, minlength=n_groups) * float(log.n_items)
+    wanted = n_cells - np.bincount(of_rating, minlength=n_groups)
+    total = np.bincount(of_rating, weights=odds, minlength=n_groups)
+    can_move = (total > 0) & (wanted > 0)
+    return np.where(can_move, wanted / np.where(can_move, total, 1.0), 1.0)
+
+
+def fit_lines(
+    error: Vector, deviation: Vector, weight: Vector, group: IntVector, n_groups: int
+) -> Matrix:
+    """a_g and b_g of each group: weighted least squares of Y - G on 1 and G - mean G.
+
+    A coefficient c with the standard error s is multiplied by max(0, 1 - s^2 / c^2).
+    """
+    lines = np.zeros((n_groups, 2))
+    for number in range(n_groups):
+        rows = group == number
+        if rows.sum() > 2:
+            lines[number] = _fit_line(error[rows], deviation[rows], weight[rows])
+    return lines
+
+
+def _fit_line(error: Vector, deviation: Vector, weight: Vector) -> Vector:
+    columns = np.column_stack([np.ones(error.size), deviation])
+    inverse = np.linalg.pinv((columns.T * weight) @ columns)
+    line: Vector = inverse @ (columns.T @ (weight * error))
+    score = columns * (weight * (error - columns @ line))[:, None]
+    variance = np.diag(inverse @ (score.T @ score) @ inverse)
+    squared = np.square(line)
+    shrinkage = np.where(squared > variance, 1 - variance / np.where(squared > 0, squared, 1), 0.0)
+    return line * shrinkage
+
+
+def apply_lines(factors: Factors, mean: float, lines: Matrix) -> Factors:
+    """G + a + b (G - mean), with a and b of each user.
+
+    Item offsets times a slope of the user are a further factor, of what the mean slope leaves.
+    """
+    dtype = factors.dtype
+    intercept, slope = lines[:, 0], 1.0 + lines[:, 1]
+    typical = float(slope.mean())
+    user_offset = slope * (factors.user_offset + factors.global_offset - mean) + intercept
+    constant = float(user_offset.mean()) if user_offset.size else 0.0
+    if not np.ptp(slope):
+        user_factors, item_factors = slope[:, None] * factors.user_factors, factors.item_factors
+    else:
+        user_factors = np.column_stack([slope[:, None] * factors.user_factors, slope - typical])
+        item_factors = np.column_stack([factors.item_factors, factors.item_offset])
+    return Factors(
+        user_factors.astype(dtype),
+        item_factors.astype(dtype),
+        (user_offset - constant).astype(dtype),
+        (typical * factors.item_offset).astype(dtype),
+        mean + constant,
+    )

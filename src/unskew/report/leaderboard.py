@@ -1,0 +1,203 @@
+"""The page of a leaderboard: errors, ties with the best, regret, and published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unskew.metrics import metric_label
+from unskew.model_selection.leaderboard import BASELINE, BEST, TIED
+from unskew.report import PAGES
+from unskew.report.charts import (
+    CORRECTED,
+    OBSERVED,
+    Chart,
+    ChartAxis,
+    Forest,
+    ForestGroup,
+    ForestRow,
+    keep_first,
+    make_legend,
+)
+from unskew.report.page import Page, PageTable, Section, Tile, make_table
+from unskew.report.text import (
+    Record,
+    Rows,
+    format_number,
+    label_columns,
+    select,
+    to_sentence,
+)
+from unskew.tables import count_noun, join_words
+
+CHOICE = (
+    "What four-fold cross-validation on the log chose, and its regret: the error on the test minus "
+    "the least error of the same grid, which only the test can know. The rank correlation is that "
+    "of scores and test errors over the grid. At the edge: seeds whose choice was the least or the "
+    "greatest value of a grid."
+)
+PUBLISHED = (
+    "Numbers of the literature, as printed. They are comparable only with the protocol that they "
+    "follow."
+)
+LOOKS = {"best, or tied with it": CORRECTED, "worse, or knows the test": OBSERVED}
+
+
+@PAGES.declare(
+    "leaderboard",
+    label="Leaderboard",
+    summary="Which learners are best on a random test, under every protocol, and which are tied.",
+)
+def build_leaderboard_page(record: Record) -> Page:
+    protocol, metric = record["rows"][0]["protocol"], record["rows"][0]["metric"]
+    rows = _select_ranked(record, protocol, metric)
+    best, name = rows[0], metric_label(metric)
+    ties = [row["learner"] for row in rows if row["verdict"] == TIED]
+    regrets = [row["regret"] for row in rows if row["regret"] is not None]
+    tiles = [
+        Tile(format_number(best["mean"], 3), f"best {name}, {protocol}", best["learner"]),
+        Tile(str(len(ties)), "tied with the best", "by paired tests, corrected for all pairs"),
+        Tile(str(len(rows)), "learners"),
+        Tile(str(record["n_repeats"]), "seeds"),
+    ]
+    if regrets:
+        mean = sum(regrets) / len(regrets)
+        tiles.insert(2, Tile(format_number(mean, 3), "mean regret of cross-validation"))
+    return Page(
+        _write_headline(rows, ties, name, record),
+        f"{record['description']} Least mean error first; brackets are {record['level']:.0%} "
+        f"intervals, and differences are paired by {record['paired_by']}.",
+        tuple(tiles),
+        tuple(_list_warnings(record)),
+        tuple(_build_sections(record)),
+        (
+            ("data", record["data"]),
+            ("grids written down on", record["grids_written"]),
+            ("seeds", str(record["n_repeats"])),
+            ("sample of the intervals", f"{record['paired_by']}s"),
+            ("p-values", "corrected by Holm's method for all pairs of learners"),
+        ),
+    )
+
+
+def _write_headline(
+    rows: Rows, ties: list[str], name: str, record: Record
+) -> tuple[tuple[str, bool], ...]:
+    best = rows[0]
+    opening = (f"Of {count_noun(len(rows), 'learner')} on {record['data']}, ", False)
+    if not ties:
+        text = f"{best['learner']} has the least {name}: {format_number(best['mean'], 3)}."
+        return (opening, (text, True))
+    shown = ties if len(ties) <= 3 else [*ties[:2], f"{len(ties) - 2} others"]
+    return (
+        opening,
+        (f"{best['learner']} has the least {name}, {format_number(best['mean'], 3)}", True),
+        (f", but it cannot be told from {join_words(shown)}.", False),
+    )
+
+
+def _select_ranked(record: Record, protocol: str, metric: str) -> list[Record]:
+    """The rows of one protocol and metric without the constant that knows the test."""
+    rows = select(record["rows"], {"protocol": protocol, "metric": metric})
+    return [row for row in rows if row["verdict"] != BASELINE]
+
+
+def _list_warnings(record: Record) -> Iterator[str]:
+    if "leaky" in record["protocols"]:
+        yield (
+            "The protocol leaky uses the test for propensities and for the choice of settings. It "
+            "is shown to compare with published numbers, not to choose a learner."
+        )
+    yield from record["warnings"]
+    for failure in record["failures"]:
+        text = to_sentence(failure["reason"])
+        yield f"{failure['learner']} has no number under {failure['protocol']}: {text}"
+
+
+def _build_sections(record: Record) -> Iterator[Section]:
+    metrics = list(dict.fromkeys(row["metric"] for row in record["rows"]))
+    yield Section("All protocols", tables=(_compare_protocols(record, metrics[0]),))
+    for protocol, summary in record["protocols"].items():
+        charts, tables = [], []
+        for metric in metrics:
+            rows = select(record["rows"], {"protocol": protocol, "metric": metric})
+            if metric == metrics[0]:
+                charts.append(_draw_errors(rows, metric))
+            tables.append(_make_table(rows, metric))
+        yield Section(f"Protocol: {protocol}", to_sentence(summary), tuple(charts), tuple(tables))
+    choices = _tabulate_choices(record, metrics[0])
+    if choices is not None:
+        yield Section("What cross-validation chose", CHOICE, tables=(choices,))
+    if record["published"]:
+        columns = {"learner": "learner", "metric": "metric", "value": "value", "source": "source"}
+        table = make_table("As published", label_columns(record["published"], columns))
+        yield Section("Published numbers", PUBLISHED, tables=(table,))
+
+
+def _compare_protocols(record: Record, metric: str) -> PageTable:
+    """Errors of every learner under every protocol; * is the best and = is tied with it."""
+    rows = select(record["rows"], {"metric": metric})
+    learners = list(dict.fromkeys(row["learner"] for row in rows))
+    by_name = {(row["learner"], row["protocol"]): row for row in rows}
+    marks = {BEST: " *", TIED: " ="}
+    columns: dict[str, list[object]] = {"learner": list(learners)}
+    for protocol in record["protocols"]:
+        cells = [by_name.get((learner, protocol)) for learner in learners]
+        columns[protocol] = [
+            None
+            if cell is None
+            else f"{format_number(cell['mean'], 3)}{marks.get(cell['verdict'], '')}"
+            for cell in cells
+        ]
+    return make_table(f"{metric_label(metric)}; * best, = tied with the best", columns)
+
+
+def _draw_errors(rows: Rows, metric: str) -> Chart:
+    forest_rows = [
+        ForestRow.of_interval(
+            row["learner"],
+            CORRECTED if row["verdict"] in (BEST, TIED) else OBSERVED,
+            (row["mean"], row["ci_low"], row["ci_high"]),
+        )
+        for row in rows
+    ]
+    kept, caption = keep_first(forest_rows, range(len(rows)), rows_each=1, noun="best learners")
+    name = metric_label(metric)
+    forest = Forest([ForestGroup("", tuple(kept))], ChartAxis(name))
+    return Chart(f"{name} of all learners", forest, make_legend(LOOKS), caption=caption)
+
+
+def _make_table(rows: Rows, metric: str) -> PageTable:
+    headings = {
+        "learner": "learner",
+        "verdict": "verdict",
+        "mean": metric_label(metric),
+        "ci_low": "low",
+        "ci_high": "high",
+        "behind": "behind the best",
+        "behind_low": "low ",
+        "behind_high": "high ",
+        "p_holm": "p (Holm)",
+        "std_over_repeats": "std. over seeds",
+        "seconds": "seconds",
+    }
+    return make_table(f"{metric_label(metric)}, best first", label_columns(rows, headings))
+
+
+def _tabulate_choices(record: Record, metric: str) -> PageTable | None:
+    rows = [
+        row
+        for row in select(record["rows"], {"metric": metric})
+        if row["regret"] is not None and row["protocol"] == record["rows"][0]["protocol"]
+    ]
+    if not rows:
+        return None
+    headings = {
+        "learner": "learner",
+        "mean": metric_label(metric),
+        "cv_score": "cross-validated",
+        "regret": "regret",
+        "rank_correlation": "rank correlation",
+        "at_edge": "at the edge",
+        "chosen": "chosen most often",
+    }
+    return make_table("Choices and regret", label_columns(rows, headings))
