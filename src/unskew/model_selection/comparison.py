@@ -40,6 +40,7 @@ from unskew.settings import (
     check_random_state,
     describe,
     draw_seeds,
+    require_name,
     unfitted_copy,
 )
 from unskew.tables import count_noun
