@@ -17,12 +17,12 @@ def warn_about_formulas(columns: Mapping[str, Iterable[Any]], file: str) -> None
 
     It is written as it is: only then the same ids are read again.
     """
-    found = list(_find_formulas(columns))
-    if found:
-        name, value = found[0]
+    formulas = list(_find_formulas(columns))
+    if formulas:
+        name, value = formulas[0]
         warn_caller(
             UnskewWarning(
-                f"{len(found):,} texts of {file} start like a formula; the first is "
+                f"{len(formulas):,} texts of {file} start like a formula; the first is "
                 f"{str(value)!r} in column {name!r}.",
                 value=value,
                 remedy="A spreadsheet may run them: import the columns as text, or write Parquet.",
