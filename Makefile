@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo shell test check slow fuzz oldest docs dist clean
+.PHONY: demo shell test check slow fuzz faults oldest docs dist clean
 
 .venv/.installed-core: pyproject.toml  ## only what the library itself needs: about 430 MB
 	$(PYTHON) -m venv .venv
@@ -33,6 +33,9 @@ slow: .venv/.installed  ## minutes-long experiments
 
 fuzz: .venv/.installed  ## 100,000 public calls and 6,000 files with wrong values; prints a table
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run
+
+faults: .venv/.installed  ## 100 kills of each kind of work, Ctrl-C in long work; prints tables
+	PYTHONPATH=tests $(BIN)/python -m faults.run
 
 oldest:  ## the tests with the oldest supported version of each dependency, in build/oldest
 	$(PYTHON) -m venv --clear build/oldest

@@ -26,13 +26,14 @@ def require_memory(n_bytes: float, what: str, *, parameter: str, remedy: str) ->
         return
     limit, source = find_limit()
     if limit is not None and n_bytes > limit:
+        example = re.sub("[ ,]", "", format_bytes(2 * n_bytes))
         raise MemoryLimitError(
             f"{what} would need about {format_bytes(n_bytes)} of memory, more than the limit of "
             f"{format_bytes(limit)} ({source}).",
             parameter=parameter,
             value=n_bytes,
             remedy=f"{remedy} To raise the limit, set ${VARIABLE}, for example to "
-            f"{format_bytes(2 * n_bytes).replace(' ', '').replace(',', '')}, or to none.",
+            f"{example}, or to none.",
         )
 
 

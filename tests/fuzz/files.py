@@ -148,7 +148,8 @@ def _edit_array(array: Any, rng: np.random.Generator) -> Any:
         case 1:
             return np.concatenate([array, array]) if array.ndim else array
         case 2:
-            return array.astype(rng.choice(["f4", "f8", "i4", "i8", "c16", "U4", "?"]))
+            kind = "U4" if array.dtype.kind == "U" else rng.choice(["f4", "f8", "i4", "i8", "c16"])
+            return array.astype(kind)
         case 3:
             return array.T
         case 4:

@@ -36,6 +36,7 @@ def run_batch(kind: str, seed: int, size: int) -> Tally | str:
     import pickle
 
     tally: Tally = pickle.loads(done.stdout)
+    print(f"{kind} with seed {seed}: {tally.tried:,} tried", file=sys.stderr, flush=True)
     return tally
 
 

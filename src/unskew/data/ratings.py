@@ -588,7 +588,12 @@ def _require_matrix(shape: tuple[int, ...]) -> None:
 
 def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
     """Codes as int32; an error unless they are whole numbers from 0 to ``size - 1``."""
-    values = np.asarray(codes)
+    try:
+        values = np.asarray(codes)
+    except ValueError as error:  # lists of different lengths
+        raise BadRatingError(
+            f"{kind} codes must be one column of whole numbers: {error}.", parameter=kind
+        ) from error
     if values.ndim != 1 or values.dtype.kind not in "iuf":
         raise BadRatingError(
             f"{kind} codes must be one column of whole numbers; "

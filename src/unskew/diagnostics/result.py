@@ -17,7 +17,7 @@ from unskew.diagnostics.specification import SpecificationTest
 from unskew.diagnostics.weighting import CovariateBalance, WeightDistribution
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.settings import require_list, require_name
-from unskew.tables import count_noun, text_table
+from unskew.tables import count_noun, escape_controls, text_table
 
 Value: TypeAlias = float | int | str | None
 PAGE_WIDTH = 80
@@ -209,7 +209,7 @@ class Diagnosis(Result):
     def __repr__(self) -> str:
         tables = (text_table(columns) for columns in self._tables(PAGE_WIDTH))
         footer = (
-            fill(text, PAGE_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+            fill(escape_controls(text), PAGE_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
             for text in self._footer()
         )
         return "\n\n".join(tables) + "\n" + "\n".join(footer)

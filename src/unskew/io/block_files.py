@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from unskew.errors import UsageError
+from unskew.io.formulas import warn_about_formulas
 from unskew.io.writing import as_path, open_new
 from unskew.registry import require_package
 
@@ -28,8 +29,16 @@ def write_blocks(blocks: Iterable[Mapping[str, Any]], path: str | Path) -> int:
             remedy="Choose one of these formats: they can be written block by block.",
         )
     write = _write_parquet if target.suffix == ".parquet" else _write_csv
+    if target.suffix == ".csv":
+        blocks = _check_text(blocks, target.name)
     with open_new(target) as file:
         return write(blocks, file)
+
+
+def _check_text(blocks: Iterable[Mapping[str, Any]], name: str) -> Iterator[Mapping[str, Any]]:
+    for block in blocks:
+        warn_about_formulas(block, name)
+        yield block
 
 
 def _write_parquet(blocks: Iterable[Mapping[str, Any]], file: BinaryIO) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 
 from unskew.data.ids import Ids
 from unskew.errors import BadFileError, DataError
+from unskew.io.formulas import warn_about_formulas
 from unskew.io.sources import DELIMITERS, STANDARD_STREAM, FileSource, Format, infer_format
 from unskew.io.table import INTEGER, FileTable, PythonColumn, require_column_names
 from unskew.io.text_files import (
@@ -136,6 +137,7 @@ def _encode(columns: dict[str, Any], form: Format, name: str) -> bytes:
     rows = zip(*lists, strict=True)
     if form == "jsonl":
         return encode_json_lines(columns, rows)
+    warn_about_formulas(columns, name)
     return encode_delimited(columns, rows, DELIMITERS[form])
 
 

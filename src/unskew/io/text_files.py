@@ -22,6 +22,7 @@ from unskew.errors import BadFileError
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable, PythonColumn, require_column_names, shorten
 
+CR_LF = "\r\n"
 BLOCK_ROWS = 64
 """Rows that are transposed at once; larger blocks are slower, due to garbage collection."""
 NUL = "\0"
@@ -111,12 +112,25 @@ def require_json_columns(
 def encode_delimited(
     names: Iterable[str], rows: Iterable[tuple[Any, ...]], delimiter: str
 ) -> bytes:
-    """The content of a CSV or TSV file."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    """The content of a CSV or TSV file, with lines that end in a line feed."""
+    lines = _Lines()
+    writer = csv.writer(lines, delimiter=delimiter, lineterminator=CR_LF)
     writer.writerow(names)
     writer.writerows(rows)
-    return text.getvalue().encode()
+    return "".join(lines.texts).encode()
+
+
+class _Lines:
+    """Collects lines that end in CR LF, and ends them in LF.
+
+    Before Python 3.13, a writer of lines that end in LF alone leaves a CR without quotation marks.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def write(self, line: str) -> None:
+        self.texts.append(f"{line.removesuffix(CR_LF)}\n")
 
 
 def encode_json_lines(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> bytes:
