@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -33,6 +33,11 @@ from unskew.workflows.requests import list_named_models
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
 
+if TYPE_CHECKING:
+    AnyParameter = click.ParamType[Any]
+else:
+    AnyParameter = click.ParamType  # not generic in older versions
+
 
 class InputFile(click.Path):
     """A file that exists, or an address such as ``s3://bucket/log.csv``."""
@@ -50,7 +55,7 @@ UNIVERSE = re.compile(r"([0-9][0-9_,]*)\s*[xX×*]\s*([0-9][0-9_,]*)")
 
 
 @dataclass(frozen=True)
-class DeclaredName(click.ParamType[Any]):
+class DeclaredName(AnyParameter):
     """A name from a registry. The library checks it, and suggests a similar name."""
 
     title: str
@@ -127,7 +132,7 @@ WORLD = DeclaredName("Data", lambda: _summarize(WORLDS.values()))
 # Other types of values
 
 
-class UniverseType(click.ParamType[Any]):
+class UniverseType(AnyParameter):
     """``943x1682`` as a pair of numbers, or ``log``."""
 
     name = "UxI"
@@ -141,7 +146,7 @@ class UniverseType(click.ParamType[Any]):
         return tuple(int(re.sub("[_,]", "", size)) for size in sizes.groups())
 
 
-class MaxWeightType(click.ParamType[Any]):
+class MaxWeightType(AnyParameter):
     """The largest weight, as a transform that clips larger ones."""
 
     name = "W"
