@@ -135,9 +135,9 @@ def join_seen(
 ) -> SeenItems:
     """The seen items of users after more ratings; the items of a user are sorted, each once."""
     starts, items = seen
-    known_user = np.repeat(np.arange(starts.size - 1), np.diff(starts))
-    known = cell_numbers(known_user, items, n_items)
-    cells = np.unique(np.concatenate([known, cell_numbers(user, item, n_items)]))
+    seen_user = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    seen_cells = cell_numbers(seen_user, items, n_items)
+    cells = np.unique(np.concatenate([seen_cells, cell_numbers(user, item, n_items)]))
     all_users, all_items = user_and_item(cells, n_items)
     counts = np.bincount(all_users, minlength=n_users)
     new_starts = np.concatenate([[0], np.cumsum(counts)]).astype(starts.dtype)
