@@ -22,7 +22,7 @@ SettingsChoice: TypeAlias = Literal["cross-validation", "defaults", "test"]
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One way to test learners on a random test (docs/decisions/030-leaderboard.md)."""
+    """One way to test learners on a random test (docs/decisions/025-leaderboard.md)."""
 
     name: str
     summary: str
