@@ -15,6 +15,7 @@ from fuzz.targets import find_public
 from unskew.data.result import Result
 from unskew.errors import UnknownNameError
 from unskew.evaluation import Monitor
+from unskew.model_selection import Learner
 from unskew.models import GlobalMean
 
 BAD = "<script>alert(1)</script>\x1b[31m"
@@ -73,6 +74,12 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "Diagnosis": lambda: unskew.diagnose(make_log(), {BAD: np.full(len(make_log()), 0.5)}),
     "LearnerComparison": lambda: unskew.compare_learners(
         make_log(), {BAD: GlobalMean(), OTHER: GlobalMean()}, test={BAD: make_log()}, n_repeats=2
+    ),
+    "Leaderboard": lambda: unskew.model_selection.rank_learners(
+        unskew.model_selection.RandomTestData(make_log(), make_log()),
+        learners={BAD: Learner(GlobalMean()), OTHER: Learner(GlobalMean())},
+        protocols=["leaky"],
+        n_repeats=1,
     ),
     "Recommendations": lambda: GlobalMean().fit(make_log()).recommend(k=2),
     "Neighbors": lambda: make_factorization().similar_items(make_log().items[:2], k=2),

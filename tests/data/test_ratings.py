@@ -26,6 +26,7 @@ from unskew.errors import (
     DataError,
     DuplicateCellError,
     EmptyLogError,
+    MemoryLimitError,
     UniverseError,
     UnknownNameError,
     UsageError,
@@ -812,6 +813,6 @@ def test_a_log_from_pickle_is_checked_and_read_only() -> None:
         copy.deepcopy(log)
 
 
-def test_a_matrix_has_no_more_rows_than_codes() -> None:
-    with pytest.raises(UniverseError, match=r"a matrix can have 2,147,483,647 users; .*universe"):
+def test_a_matrix_has_no_more_rows_than_memory() -> None:
+    with pytest.raises(MemoryLimitError, match=r"users x 5 items would need about .*universe"):
         Ratings.from_codes([0], [0], [1.0], shape=(2**63, 5))

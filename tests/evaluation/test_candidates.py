@@ -208,7 +208,7 @@ def test_a_random_split_is_no_leak_but_a_note() -> None:
 def test_parts_of_different_splits_that_overlap_are_refused() -> None:
     train, _ = unskew.split(LOG, share=0.3, random_state=0)
     _, test = unskew.split(LOG, share=0.3, random_state=1)
-    message = r"parts of one log that overlap: 22 of 33 .* the first is row \d+ \(user \d+, item"
+    message = r"one log, but overlap: 22 of 33 .* the first is row \d+ \(user \d+, item"
 
     with pytest.raises(UsageError, match=message) as caught:
         unskew.evaluate(test, SCORES, estimators=["naive"], exclude=train)

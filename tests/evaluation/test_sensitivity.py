@@ -629,6 +629,7 @@ def test_the_evaluation_keeps_references_and_its_json_is_as_before(result: Evalu
         "is_balanced",
         "shared_variance",
         "fits_universe",
+        "mass_z",
     }
 
 

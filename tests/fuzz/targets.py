@@ -33,7 +33,7 @@ WRITTEN = Path(tempfile.gettempdir()) / f"unskew-fuzz-{os.getpid()}.csv"
 FOR_AUTHORS = frozenset(
     "Delta Estimate Interval Learner MetricInput Metric ObservationModel Preset Risk SumSpec Sums "
     "Estimator Imputation DiagnosisRow SpecificationTest PropensityModel Recommender "
-    "FactorRecommender".split()
+    "FactorRecommender DistributionRecommender".split()
 )
 """Records that the library fills and users only read, and protocols of extensions."""
 EXTENSION_METHODS = frozenset(
@@ -105,16 +105,16 @@ def _find_targets_of(name: str, thing: Any) -> Iterator[Target]:
     elif not isinstance(thing, type):
         yield _make_target(name, thing)
     elif issubclass(thing, Configurable):
-        if not inspect.isabstract(thing) and "fit" in dir(thing) and thing.__dict__.get("fit"):
+        if not inspect.isabstract(thing) and callable(getattr(thing, "fit", None)):
             yield _make_fit_target(name, thing)
             yield from _find_methods(name, thing)
     else:
-        if not issubclass(thing, Result) and not _is_record(name):
+        if not issubclass(thing, Result) and not is_record_of_library(name):
             yield _make_target(name, thing)
         yield from _find_methods(name, thing)
 
 
-def _is_record(name: str) -> bool:
+def is_record_of_library(name: str) -> bool:
     """Classes that only the library builds."""
     return name in ("simulation.Simulation", "simulation.Observation") or (
         name.startswith("datasets.") or name.endswith("ImpressionSimulation")
@@ -202,10 +202,10 @@ def _find_argument(name: str, parameter: str) -> Any:
 
 
 class RecordedRun:
-    """Stands for the module ``mlflow``."""
+    """Stands for a run of Weights & Biases, and stores nothing."""
 
-    __name__ = "mlflow"
+    __name__ = "wandb"
 
-    def log_metrics(self, *_: object, **__: object) -> None: ...
+    def log(self, numbers: dict[str, float]) -> None: ...
 
-    def log_artifact(self, *_: object, **__: object) -> None: ...
+    def log_artifact(self, path: str, **settings: str) -> None: ...

@@ -146,6 +146,16 @@ def list_valid_of() -> dict[str, dict[str, Any]]:
         "Factors.plus": {"other": unskew.data.Factors(np.ones((3, 2)), np.ones((4, 2)))},
         "Factors.astype": {"dtype": "float32"},
         "Factors.squared_norm": {"with_offsets": True},
+        "Factors.extrapolate": {
+            "previous": unskew.data.Factors(np.ones((3, 2)), np.ones((4, 2))),
+            "share": 0.5,
+        },
+        "rank_learners": {
+            "data": unskew.model_selection.RandomTestData(log, log),
+            "learners": {"mean": unskew.model_selection.Learner(GlobalMean())},
+            "protocols": ["leaky"],
+            "n_repeats": 1,
+        },
         "Monitor": {"models": ["a", "b"], "planned_size": 100},
         "Monitor.update": {
             "rating": np.array([1.0, 2.0]),
@@ -188,6 +198,10 @@ def list_valid_of() -> dict[str, dict[str, Any]]:
         "fit_frame": {"universe": (N_USERS, N_ITEMS), "mcar": [1.0, 2.0, 3.0, 4.0, 5.0]},
         "fit": {"propensities": np.full(len(log), 0.5)},
         "TDR": {"propensities": np.full((N_USERS, N_ITEMS), 0.5)},
+        "RandomSampleFactorization": {"mcar": None},
+        "ExposureFactorization": {"propensities": None},
+        "ExposureFactorization.fit": {"propensities": None},
+        "ModelSet": {"propensities": [np.full((N_USERS, N_ITEMS), 0.5)], "imputations": []},
         "simulate": {"n_users": 10, "n_items": 6},
         "simulate_impressions": {"n_users": 6, "n_items": 4, "n_slots": 2},
         "Observation.of": {
@@ -206,6 +220,7 @@ def list_valid_of() -> dict[str, dict[str, Any]]:
                 "CalibratedPropensity",
                 "ClippedPropensity",
                 "CrossFittedPropensity",
+                "RakedPropensity",
                 "ScaledPropensity",
             )
         },

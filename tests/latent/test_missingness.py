@@ -147,7 +147,7 @@ def test_neither_or_both_arguments() -> None:
 def test_a_log_that_lists_only_a_part_of_its_universe_is_refused() -> None:
     require_full_vocabulary(LOG)
     require_full_vocabulary(Ratings.from_arrays([1, 2], [3, 4], [5, 5]))
-    with pytest.raises(UniverseError, match="the log lists 2 users and 2 items"):
+    with pytest.raises(UniverseError, match="the log has the ids of only 2 users and 2 items"):
         require_full_vocabulary(Ratings.from_arrays([1, 2], [3, 4], [5, 5], universe=(10, 10)))
 
 

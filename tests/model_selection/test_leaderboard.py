@@ -177,7 +177,7 @@ def test_how_a_leaderboard_shows_itself(board: Any) -> None:
     assert record["kind"] == "leaderboard"
     assert list(record["protocols"]) == list(PROTOCOLS)
     assert len(board.to_frame("pandas")) == 5 * 2 * 4
-    with pytest.raises(UnknownNameError, match="unknown row 'x, clean, mse'"):
+    with pytest.raises(UnknownNameError, match="unknown learner of this leaderboard 'x'"):
         board.row("x")
 
 

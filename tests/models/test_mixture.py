@@ -614,7 +614,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str)
 def test_value_propensities_and_the_log_are_checked() -> None:
     with pytest.raises(BadPropensityError, match="has no entry for rating 5, which the log has"):
         MultinomialMixture().fit(LOG, value_propensities={1: 0.1, 2: 0.1, 3: 0.1, 4: 0.1})
-    with pytest.raises(UniverseError, match="This model uses the unobserved cells of all of them"):
+    with pytest.raises(UniverseError, match="uses the unobserved cells of the whole universe"):
         MultinomialMixture().fit(
             Ratings.from_arrays([1, 2], [3, 4], [5, 5], universe=(10, 10)),
             value_propensities={5: 0.1},

@@ -272,7 +272,7 @@ def test_settings_are_checked(
 
 
 def test_logs_that_cannot_calibrate_are_refused() -> None:
-    with pytest.raises(UniverseError, match="but the log lists 120 users and 80 items"):
+    with pytest.raises(UniverseError, match="log has the ids of only 120 users and 80 items"):
         CalibratedPropensity(UniformPropensity()).fit(LOG, universe=(121, 80))
     with pytest.raises(
         UsageError, match="there are 6 observed and 0 unobserved cells, and calibration needs both"

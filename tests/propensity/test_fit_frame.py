@@ -159,7 +159,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         by_rating.fit_frame(text, mcar=MCAR, universe=(40, 50))
     with pytest.raises(UsageError, match="seem to be continuous"):
         by_rating.fit_frame(continuous, mcar=MCAR, universe=(40, 50))
-    with pytest.raises(UsageError, match="not fitted to a frame"):
+    with pytest.raises(UsageError, match="needs a model that was fitted with fit_frame"):
         PopularityPropensity().fit(LOG).predict_frame(frame)
 
 

@@ -545,7 +545,7 @@ def test_a_universe_that_the_log_does_not_list_is_refused() -> None:
     x, z, _, log = world()
     with pytest.raises(
         UniverseError,
-        match=r"the log lists 30 users and 24 items, and this model needs all of them",
+        match=r"only 30 users and 24 items, and this model needs the ids of the whole universe",
     ):
         without_offsets(x, z, ridge=1.0).fit(log, universe=(100, 100))
 

@@ -54,7 +54,7 @@ def test_a_nan_names_the_user_and_the_item() -> None:
     scores = np.zeros((4, 6))
     scores[2, 5] = np.nan
 
-    with pytest.raises(BadPredictionError, match="the score of user 2 for item 5 is NaN"):
+    with pytest.raises(BadPredictionError, match="the score of user code 2 for item code 5 is NaN"):
         best_items(scores.__getitem__, 2, 4, 6, None)
 
 

@@ -206,7 +206,7 @@ def test_a_nan_names_the_user_and_the_item(top: int | None, scores_are: type[Tab
     scores[4, 39] = np.nan
     item = 39 if scores_are is Table else 0  # a NaN factor spoils the user's whole row
 
-    message = f"the score of user code 4, item code {item} is NaN, which has no position. Return"
+    message = f"the score of user code 4 for item code {item} is NaN, which has no position. Return"
     with pytest.raises(BadPredictionError, match=re.escape(message)):
         compute_positions(codes(1, 4, 5), codes(0, 0, 0), 6, 40, scores_are(scores), top=top)
 

@@ -88,7 +88,7 @@ def leaderboard(
     Example:
       unskew leaderboard coat -o leaderboard.html
       unskew leaderboard simulation --seeds 3
-      unskew leaderboard log.csv --test random.csv --propensity nb --mcar sample.csv --json
+      unskew leaderboard log.csv --test random.csv --propensity p --json
     """  # noqa: D301
     from unskew.workflows.leaderboard import rank_all_learners
 

@@ -219,6 +219,8 @@ class Factors:
 
     def extrapolate(self, previous: Factors, share: float) -> Factors:
         """The factors beyond these by ``share`` of the change since ``previous``."""
+        Instance(Factors)("previous", previous)
+        Number()("share", share)
         if share == 0:
             return self
 

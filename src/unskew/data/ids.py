@@ -52,9 +52,8 @@ def object_array(values: Sequence[Any]) -> Ids:
     return array
 
 
-def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
-    """A copy of the ids that the caller lists; an error if one is missing or listed twice."""
-    ids = as_ids(values, f"{kind}s").copy()
+def require_no_missing_ids(ids: Ids, *, kind: str) -> Ids:
+    """The ids themselves; an error if one of them is missing."""
     is_missing = missing_ids(ids)
     if is_missing.any():
         raise BadRatingError(
@@ -62,6 +61,12 @@ def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
             parameter=f"{kind}s",
             remedy="Leave it out.",
         )
+    return ids
+
+
+def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
+    """A copy of the ids that the caller lists; an error if one is missing or listed twice."""
+    ids = require_no_missing_ids(as_ids(values, f"{kind}s").copy(), kind=kind)
     n_duplicates = len(ids) - len(_distinct(ids))
     if n_duplicates:
         raise DuplicateCellError(

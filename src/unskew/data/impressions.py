@@ -25,7 +25,14 @@ import numpy.typing as npt
 from unskew.data.checks import float_array, row_number, row_numbers
 from unskew.data.columns import find_column, has_column
 from unskew.data.frames import id_column, make_frame, number_column, number_columns, open_frame
-from unskew.data.ids import Ids, as_ids, encode_ids, find_codes, format_id
+from unskew.data.ids import (
+    Ids,
+    as_ids,
+    encode_ids,
+    find_codes,
+    format_id,
+    require_no_missing_ids,
+)
 from unskew.data.impression_checks import (
     check_clicks,
     check_positions,
@@ -98,6 +105,7 @@ class Impressions:
     def __post_init__(self) -> None:
         for kind in ("request", "user", "item"):
             ids = as_ids(getattr(self, f"{kind}s"), f"{kind}s")
+            require_no_missing_ids(ids, kind=kind)
             object.__setattr__(self, f"{kind}s", ids)
             object.__setattr__(self, kind, check_codes(getattr(self, kind), len(ids), kind=kind))
         for name in ("position", "reward", "probability"):

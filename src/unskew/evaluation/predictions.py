@@ -297,9 +297,7 @@ class ScoredCells:
                 candidates=candidates,
             )
         except NanScoreError as error:
-            user, item = error.codes
-            cell = f"user {format_id(log.users[user])} for item {format_id(log.items[item])}"
-            error.name_cell(cell, f"model {self.name!r}: ")
+            error.name_ids(log.users, log.items, f"model {self.name!r}: ")
             raise
 
     def block(self, log: Ratings, users: IntVector) -> Scores:

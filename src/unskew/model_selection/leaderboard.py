@@ -13,7 +13,7 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.data.result import Result
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate, Interval
 from unskew.estimators.intervals import adjust_p_values
 from unskew.evaluation.arguments import find_metrics, require_level
@@ -30,7 +30,7 @@ from unskew.model_selection.protocols import (
 )
 from unskew.model_selection.trials import LOSSES, LearnerTrial, Trial, TrialSetup
 from unskew.progress import Track, no_progress, progress_bar
-from unskew.settings import WholeNumber
+from unskew.settings import Flag, Instance, WholeNumber, describe, require_list, require_name
 from unskew.tables import count_noun, join_words
 from unskew.types import IntVector, Matrix, Vector
 
@@ -65,14 +65,19 @@ class Leaderboard(Result):
 
     def row(self, learner: str, *, protocol: str = "clean", metric: str = "mse") -> Row:
         """The row of one learner, protocol and metric."""
+        names = {"learner": learner, "protocol": protocol, "metric": metric}
+        for column, name in names.items():
+            valid = dict.fromkeys(row[column] for row in self.rows)
+            require_name(f"{column} of this leaderboard", name, valid, parameter=column)
         for row in self.rows:
-            if (row["learner"], row["protocol"], row["metric"]) == (learner, protocol, metric):
+            if all(row[column] == name for column, name in names.items()):
                 return dict(row)
-        valid = dict.fromkeys(
-            f"{row['learner']}, {row['protocol']}, {row['metric']}" for row in self.rows
+        raise UsageError(
+            f"learner {learner!r} has no row for protocol {protocol!r} and metric {metric!r}.",
+            parameter="learner",
+            value=learner,
+            remedy="The rows of the leaderboard list what was computed.",
         )
-        name = f"{learner}, {protocol}, {metric}"
-        raise UnknownNameError("row", name, valid, parameter="learner")
 
     @property
     def protocols(self) -> list[str]:
@@ -193,7 +198,17 @@ def rank_learners(
     """
     WholeNumber(least=1)("n_repeats", n_repeats)
     WholeNumber(least=0)("random_state", random_state)
+    Flag()("verbose", verbose)
+    require_list("protocols", protocols, of="names")
     require_level(level)
+    if not isinstance(data, RandomTestData | LeaderboardData):
+        raise UsageError(
+            f"`data` must be RandomTestData; got {describe(data)}.",
+            parameter="data",
+            value=data,
+            remedy="Pass RandomTestData(log, test, propensities), or one of the worlds of "
+            "`unskew leaderboard`.",
+        )
     chosen_metrics = _check_metrics(metrics)
     world = LeaderboardData.of(data) if isinstance(data, RandomTestData) else data
     first = world.draw(random_state)
@@ -261,8 +276,7 @@ def _choose_protocols(names: Sequence[str] | None, data: RandomTestData) -> list
         if not data.is_logged().any():
             names = [name for name in names if name != "paper"]  # the same as clean
     for name in names:
-        if name not in PROTOCOLS:
-            raise UnknownNameError("protocol", name, PROTOCOLS, parameter="protocols")
+        require_name("protocol", name, PROTOCOLS, parameter="protocols")
         if data.propensities is None and not PROTOCOLS[name].uses_sample:
             raise UsageError(
                 f"the protocol {name!r} needs propensities of the log.",
@@ -279,11 +293,13 @@ def _choose_learners(
     learners: Mapping[str, Learner] | Sequence[str] | None, data: RandomTestData
 ) -> Mapping[str, Learner]:
     if isinstance(learners, Mapping):
+        for learner in learners.values():
+            Instance(Learner, remedy="Pass Learner(model, grid).")("learners", learner)
         return learners
+    require_list("learners", learners, of="names")
     declared = find_learners(propensity_matrix=data.propensity_matrix)
     for name in learners or ():
-        if name not in declared:
-            raise UnknownNameError("learner", name, declared, parameter="learners")
+        require_name("learner", name, declared, parameter="learners")
     return declared if not learners else {name: declared[name] for name in learners}
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from unskew.data.cells import cell_numbers, is_among, observed_cells
 from unskew.data.ids import find_codes
 from unskew.data.propensities import PropensitiesLike
-from unskew.data.ratings import Ratings
+from unskew.data.ratings import Ratings, require_log
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
+from unskew.settings import Instance
 from unskew.types import BoolVector, Matrix
 
 SAMPLE_SHARE = 0.05
@@ -81,6 +82,10 @@ class RandomTestData:
     propensity_matrix: Matrix | None = None
     """Of all cells, for learners that need them."""
 
+    def __post_init__(self) -> None:
+        require_log(self.log)
+        require_log(self.test)
+
     def is_logged(self) -> BoolVector:
         """Which test cells are also in the log."""
         log, test = self.log, self.test
@@ -126,6 +131,9 @@ class LeaderboardData:
     description: str = ""
     published: Sequence[Mapping[str, Any]] = ()
     """Numbers of the literature: learner, metric, value, and source with its protocol."""
+
+    def __post_init__(self) -> None:
+        Instance(str)("name", self.name)
 
     @classmethod
     def of(cls, data: RandomTestData, name: str = "data") -> LeaderboardData:

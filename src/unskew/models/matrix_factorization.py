@@ -191,7 +191,8 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
             ``user_factors_frame``, a Spark data frame that is not saved with the model.
         """
         self._check_settings()
-        other_engine = find_engine(engine_for(log) if engine == "auto" else engine)
+        is_auto = isinstance(engine, str) and engine == "auto"
+        other_engine = find_engine(engine_for(log) if is_auto else engine)
         if isinstance(other_engine, FrameEngine):
             checkpoint_arguments = checkpoint, checkpoint_every
             return self._fit_frame(

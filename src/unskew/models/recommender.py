@@ -24,7 +24,13 @@ from unskew.io.model_files import write_model
 from unskew.io.writing import as_path
 from unskew.models.recommendations import Recommendations
 from unskew.ranking.candidates import Candidates, CandidatesLike, read_candidates, select_users
-from unskew.ranking.positions import Ranker, best_items, find_ranker, items_by_user
+from unskew.ranking.positions import (
+    NanScoreError,
+    Ranker,
+    best_items,
+    find_ranker,
+    items_by_user,
+)
 from unskew.settings import Configurable, Flag, OneOf, WholeNumber, require_fitted
 from unskew.tables import count_noun
 from unskew.types import (
@@ -156,7 +162,11 @@ class Recommender(Configurable, ABC):
         if ranker is not None and isinstance(score, Factors):
             best, scores = ranker.best(score, n_best, chosen)
         else:
-            best, scores = best_items(score, n_best, ids.size, len(self.items_), chosen)
+            try:
+                best, scores = best_items(score, n_best, ids.size, len(self.items_), chosen)
+            except NanScoreError as error:
+                error.name_ids(ids, self.items_)
+                raise
         scores = np.where(np.isneginf(scores), np.nan, scores)
         if on_unknown == "nan":
             scores[codes < 0] = np.nan

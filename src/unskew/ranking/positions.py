@@ -17,6 +17,7 @@ import numpy.typing as npt
 from unskew.data.cells import group_rows
 from unskew.data.checks import float_array
 from unskew.data.factors import Factors
+from unskew.data.ids import Ids, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.ranking.candidates import Candidates
@@ -96,10 +97,14 @@ class NanScoreError(BadPredictionError):
     def __init__(self, user: int, item: int) -> None:
         super().__init__("", parameter="predictions", remedy=NAN_REMEDY)
         self.codes = user, item
-        self.name_cell(f"user code {user}, item code {item}")
+        self._name_cell(f"user code {user} for item code {item}", "")
 
-    def name_cell(self, where: str, model: str = "") -> None:
-        """Say which cell it is, for instance by its ids, and perhaps which model."""
+    def name_ids(self, users: Ids, items: Ids, model: str = "") -> None:
+        """Say which cell it is by its ids, and perhaps which model."""
+        user, item = self.codes
+        self._name_cell(f"user {format_id(users[user])} for item {format_id(items[item])}", model)
+
+    def _name_cell(self, where: str, model: str) -> None:
         self.where = where
         self.problem = f"{model}the score of {where} is NaN, which has no position."
 
