@@ -26,7 +26,7 @@ check: .venv/.installed  ## lint, types, doctests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q --doctest-modules src --ignore=src/unskew/engines/gpu --doctest-glob='*.md' README.md docs
+	$(BIN)/python -m pytest -q --doctest-modules src --ignore=src/unskew/engines/gpu --ignore=docs/_extensions --doctest-glob='*.md' README.md docs
 
 slow: .venv/.installed  ## minutes-long experiments
 	$(BIN)/python -m pytest -m slow
