@@ -165,7 +165,7 @@ def test_absolute_loss_and_unknown_engines_are_refused() -> None:
     with pytest.raises(UsageError, match="fits squared loss"):
         MatrixFactorization(2, loss="absolute").fit(WORLD.log, engine=GpuEngine("cpu"))
     with pytest.raises(
-        UnknownNameError, match="unknown engine 'tpu'; valid names are: auto, local, gpu"
+        UnknownNameError, match="unknown engine 'tpu'; valid names are: auto, local, disk, gpu"
     ):
         MatrixFactorization(2).fit(WORLD.log, engine="tpu")
 

@@ -193,6 +193,6 @@ def test_a_device_that_is_not_there_is_named(device: str, match: str) -> None:
     with pytest.raises(UsageError, match=match):
         unskew.MatrixFactorization(1).fit(log, engine=unskew.engines.GpuEngine(device))
     with pytest.raises(
-        UsageError, match="engine must be 'auto', 'local', 'gpu', 'spark' or an engine"
+        UsageError, match="engine must be 'auto', 'local', 'gpu', 'spark', 'disk' or an engine"
     ):
         unskew.MatrixFactorization(1).fit(log, engine=5)  # type: ignore[arg-type]
