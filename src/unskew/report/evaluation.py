@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 Truth = Mapping[tuple[str, str], float]
 """The true value of each model and metric, where it is known."""
 DIFFERENCES = (
-    "The leading model minus each other model, rating by rating. This is mostly more precise "
+    "The leading model minus each other model, rating by rating. This is usually more precise "
     "than comparing two intervals. "
 )
 TOLD_APART: dict[Claim, str] = {
