@@ -763,6 +763,7 @@ def make_log(**changes: Any) -> Ratings:
             "users must be one-dimensional ids",
         ),
         ({"rating": np.ones(1)}, BadRatingError, "columns of one length"),
+        ({"examination": 3.0}, DataError, r"one number for each row; got shape \(\)"),
         ({"rating": np.array(["1", "2"])}, BadRatingError, "ratings must be numbers"),
         ({"rating": np.array([1, np.nan])}, BadRatingError, "1 of 2 ratings are missing"),
         ({"timestamp": np.arange(3)}, DataError, "there are 2 ratings, but timestamp"),

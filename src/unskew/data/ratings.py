@@ -540,6 +540,11 @@ def _require_ratings(log: Ratings) -> None:
 def _read_examination(examination: npt.ArrayLike) -> Vector:
     """A copy of how often each cell was examined; an error unless all are positive and finite."""
     values = float_array(examination, "examination", BadRatingError).copy()
+    if values.ndim != 1:
+        raise DataError(
+            f"`examination` must have one number for each row; got shape {values.shape}.",
+            parameter="examination",
+        )
     is_valid = np.isfinite(values) & (values > 0)
     if not is_valid.all():
         row = int(is_valid.argmin())

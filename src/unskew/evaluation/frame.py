@@ -130,7 +130,12 @@ def evaluate_frame(
     require_cluster(cluster)
     OneOf(("raise", "drop"))("on_bad", on_bad)
     Instance(str, allow_none=True)("by", by)
-    for name, flag in (("check_duplicates", check_duplicates), ("is_complete", is_complete)):
+    flags = {
+        "check_duplicates": check_duplicates,
+        "is_complete": is_complete,
+        "propensities_known": propensities_known,
+    }
+    for name, flag in flags.items():
         Flag()(name, flag)
     request = FrameRequest(
         source=FrameSource(frame),
