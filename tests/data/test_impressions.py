@@ -209,7 +209,7 @@ def test_gaps_and_different_sizes_are_reported() -> None:
 
 def test_unequal_step_probabilities_of_equal_prefixes_are_reported() -> None:
     shown = Impressions.from_arrays(
-        [1, 1, 2, 2, 3, 3], [5] * 6, [1, 2, 1, 2, 1, 3], [0] * 6, position=[1, 2] * 3,
+        [1, 1, 2, 2, 3, 3], [5] * 6, [1, 2, 1, 2, 1, 3], [0, 1] * 3, position=[1, 2] * 3,
         probability=[0.5, 0.5, 0.5, 0.4, 0.5, 0.1], probability_is="step",
     )  # fmt: skip
 
@@ -224,6 +224,14 @@ def test_a_constant_probability_is_reported(value: float, meaning: str) -> None:
     (finding,) = validate(build(p=[value] * 4)).findings
 
     assert meaning in finding.meaning
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_rewards_that_are_all_equal_are_reported(value: float) -> None:
+    (finding,) = validate(build(reward=[value] * 4)).findings
+
+    assert (finding.check, finding.count) == ("rewards all equal", 4)
+    assert finding.example == f"{value:g} in every row"
 
 
 def test_a_clean_log_has_no_findings() -> None:

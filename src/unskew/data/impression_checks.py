@@ -253,6 +253,7 @@ def _list_findings(shown: Impressions) -> Iterator[ImpressionFinding]:
     yield from _find_different_sizes(shown)
     yield from _find_unequal_prefixes(shown)
     yield from _find_constant_probability(shown)
+    yield from _find_constant_reward(shown)
     if shown.n_copies:
         yield ImpressionFinding(
             "copies of rows",
@@ -322,6 +323,18 @@ def _find_unequal_prefixes(shown: Impressions) -> Iterator[ImpressionFinding]:
                 "changed between the requests.",
             )
             return
+
+
+def _find_constant_reward(shown: Impressions) -> Iterator[ImpressionFinding]:
+    if shown.n_requests > 1 and np.ptp(shown.reward) == 0:
+        value = float(shown.reward[0])
+        yield ImpressionFinding(
+            "rewards all equal",
+            len(shown),
+            f"{value:g} in every row",
+            "A log of clicks alone says nothing: it must have the items that were shown and not "
+            "clicked, with the reward 0.",
+        )
 
 
 def _find_constant_probability(shown: Impressions) -> Iterator[ImpressionFinding]:

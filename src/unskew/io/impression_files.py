@@ -126,6 +126,21 @@ def iterate_impressions(
 _ROLES = frozenset({*IDS, "position", "reward", "probability"})
 
 
+REMEDIES = {
+    "position": "The top position is 1: add 1 if yours start from 0. Do not leave rows out: a "
+    "request needs all its slots.",
+    "reward": "An item without a click has the reward 0. Do not leave such rows out.",
+    "probability": "Divide percentages by 100. Do not leave single rows out: a request needs all "
+    "its slots.",
+}
+"""What to do about a bad value, by the role of its column."""
+
+
+def _find_remedy(names: Mapping[str, str], column: str) -> str:
+    role = next((role for role, name in names.items() if name == column), "")
+    return REMEDIES.get(role, "Correct the file, or leave out the whole request.")
+
+
 def _read_rows(source: FileSource, columns: ImpressionColumns, rows_at_once: int) -> Iterator[Rows]:
     """The columns of each part of the file; an error names the first bad value and its place."""
     n_before = 0
@@ -137,7 +152,7 @@ def _read_rows(source: FileSource, columns: ImpressionColumns, rows_at_once: int
                 f"{table.name}, {problems[0].describe(table)}.",
                 parameter=problems[0].column,
                 where=table.locate(problems[0].first_row),
-                remedy="Correct the file, or leave those rows out.",
+                remedy=_find_remedy(names, problems[0].column),
             )
         rows: Rows = {role: table.columns[names[role]].ids() for role in IDS if role in names}
         rows |= {

@@ -9,7 +9,13 @@ from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
 from unskew.errors import UsageError
 from unskew.policies.curve_uncertainty import find_curve
-from unskew.policies.plan import PolicyCluster, PolicyPlan, Regression, SlotWorth
+from unskew.policies.plan import (
+    PolicyCluster,
+    PolicyPlan,
+    Regression,
+    SlotWorth,
+    list_estimators,
+)
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, as_policy
 from unskew.settings import Instance, describe, require_list
@@ -96,7 +102,7 @@ def evaluate_policies(
         )
     plan = PolicyPlan(
         check_targets(targets),
-        None if estimators is None else tuple(estimators),
+        None if estimators is None else list_estimators(estimators),
         candidates,
         exclude,
         logging,

@@ -24,6 +24,7 @@ from unskew.policies.plan import (
     Regression,
     SlotWorth,
     choose_estimators,
+    list_estimators,
     read_worth,
     require_slots,
 )
@@ -106,7 +107,7 @@ def evaluate_policies_frame(
         log.targets,
         choose_estimators(logging.provided, n_slots, has_curve=curve is not None)
         if estimators is None
-        else tuple(estimators),
+        else list_estimators(estimators),
         examination=curve,
         regression=regression,
         slot_worth=slot_worth,

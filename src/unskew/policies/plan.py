@@ -84,6 +84,11 @@ class PolicySums:
         )
 
 
+def list_estimators(estimators: Sequence[str]) -> tuple[str, ...]:
+    """The names as a tuple; a single name is a list of one."""
+    return (estimators,) if isinstance(estimators, str) else tuple(estimators)
+
+
 @dataclass(frozen=True, eq=False)
 class PolicyPlan:
     """The arguments of :func:`unskew.evaluate_policies`, checked, for any number of logs."""

@@ -96,7 +96,9 @@ def _list_labels(record: Record, condition: str) -> str:
 def _list_tiles(record: Record) -> Iterator[Tile]:
     logged = record["rows"][0]
     yield Tile(format_brief(logged["estimate"]), f"logged {REWARD}", "what the log earned")
-    yield Tile(format_count(record["n_requests"]), "requests", f"{record['n_impressions']:,} items")
+    yield Tile(
+        format_count(record["n_requests"]), "requests", f"{record['n_impressions']:,} impressions"
+    )
     sizes = [check["effective"] for check in record["checks"] if check["weight"] != "additive"]
     if sizes:
         yield Tile(
