@@ -45,7 +45,7 @@ class ColumnNames:
     """Only read if it is named."""
 
     def resolve(self, table: FileTable) -> ColumnNames:
-        """The same columns by their names in the table."""
+        """The table's column for each role: the one named, else one with a common name."""
         propensity = self.propensity
         return replace(
             self,

@@ -44,7 +44,7 @@ def _is_near(contender: SettingScores, best: SettingScores, n_folds: int) -> boo
 
 
 def _is_simpler(settings: Settings, best: Settings) -> bool:
-    """Whether it has a larger penalty or fewer factors, and differs in nothing else."""
+    """No smaller penalty and no larger size than the best, all else equal; true of itself."""
     ordered = [name for name in (*SIZES, *PENALTIES) if name in best]
     if not all(isinstance(each[name], Real) for each in (settings, best) for name in ordered):
         return False
