@@ -204,7 +204,9 @@ def kill_often(kind: type[Work], n_kills: int, folder: Path, seed: int = 0) -> K
         if path.exists():
             tally.corrupt += not _holds(work.is_complete, path)
             tally.other_bits += not _holds(work.gives_same_bits, path)
-        tally.stale += len([each for each in folder.iterdir() if each != path])
+        for stale in [each for each in folder.iterdir() if each != path]:
+            tally.stale += 1
+            stale.unlink()
     path.unlink(missing_ok=True)
     return tally
 

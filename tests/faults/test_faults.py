@@ -25,7 +25,9 @@ def test_a_killed_process_leaves_complete_files_and_goes_on(
 ) -> None:
     tally = kill_often(kind, 3, tmp_path)
 
-    assert tally.is_clean, tally
+    # A kill between naming the new file and renaming it leaves its temporary name behind.
+    assert (tally.corrupt, tally.other_bits) == (0, 0), tally
+    assert tally.stale <= 1, tally
 
 
 def test_a_file_that_cannot_grow_leaves_the_old_one(tmp_path: Path) -> None:

@@ -108,7 +108,9 @@ def _replace(path: Path) -> Iterator[BinaryIO]:
             os.fsync(descriptor)
             if not is_named:  # the directory makes os.link follow the link to the open file
                 os.link(f"/proc/self/fd/{descriptor}", temporary, src_dir_fd=descriptor)
-        temporary.replace(path)
+                temporary.replace(path)  # at once: a kill in between leaves the temporary file
+        if is_named:
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
