@@ -190,7 +190,7 @@ KINDS: tuple[type[Work], ...] = (Fit, Save, Report, Watching, Recommendations)
 
 
 def kill_often(kind: type[Work], n_kills: int, folder: Path, seed: int = 0) -> KillTally:
-    """Kill a kind of work at random moments, and look at what it left."""
+    """Kill a kind of work at random moments, and look at what it left after it went on."""
     work, rng, tally = kind(), np.random.default_rng(seed), KillTally()
     path = folder / kind.file
     begin = time.perf_counter()
@@ -204,9 +204,8 @@ def kill_often(kind: type[Work], n_kills: int, folder: Path, seed: int = 0) -> K
         if path.exists():
             tally.corrupt += not _holds(work.is_complete, path)
             tally.other_bits += not _holds(work.gives_same_bits, path)
-        for stale in [each for each in folder.iterdir() if each != path]:
-            tally.stale += 1
-            stale.unlink()
+    run_in_fork(lambda: work.run(path), None)
+    tally.stale = len([each for each in folder.iterdir() if each != path])
     path.unlink(missing_ok=True)
     return tally
 

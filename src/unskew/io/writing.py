@@ -18,6 +18,8 @@ from unskew.settings import describe
 DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(?:dev|proc/self)/fd/([0-9]+)")
 """Names of open files of this process, which a shell passes for ``>(command)``, for example."""
 STANDARD_DESCRIPTORS = {"out": 1, "err": 2}
+TEMPORARY = ".unskew-"
+"""How the names of files begin that are not complete yet."""
 
 
 def as_path(path: object, parameter: str = "path") -> Path:
@@ -97,9 +99,12 @@ def _open_stream(descriptor: int) -> Iterator[BinaryIO]:
 def _replace(path: Path) -> Iterator[BinaryIO]:
     """A new file beside the old one, which is renamed over the old one at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".unskew-{secrets.token_hex(8)}")
+    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     try:
         descriptor, is_named = _open_temporary(temporary)
+        if not is_named:
+            _lock(descriptor)
+            _remove_abandoned(path.parent)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
@@ -108,13 +113,36 @@ def _replace(path: Path) -> Iterator[BinaryIO]:
             os.fsync(descriptor)
             if not is_named:  # the directory makes os.link follow the link to the open file
                 os.link(f"/proc/self/fd/{descriptor}", temporary, src_dir_fd=descriptor)
-                temporary.replace(path)  # at once: a kill in between leaves the temporary file
+                temporary.replace(path)
         if is_named:
             temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed or its process ends; False if another has it locked."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove temporary files whose process was killed between naming and renaming them.
+
+    A process holds the lock of its file before the file has a name, so a free lock says that the
+    process has ended.
+    """
+    for path in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError), path.open("rb") as file:
+            if _lock(file.fileno()):
+                path.unlink()
 
 
 def _open_temporary(path: Path) -> tuple[int, bool]:

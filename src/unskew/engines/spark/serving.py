@@ -150,7 +150,7 @@ def _find_users(model: Any) -> DataFrame:
         raise UsageError(
             f"{type(model).__name__} has no factors of users on Spark.",
             parameter="model",
-            remedy="Fit it with `engine='spark'` in this session.",
+            remedy="Fit it with `engine='spark'` in this Spark session.",
         )
     return users
 
