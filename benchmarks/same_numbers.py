@@ -95,17 +95,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 STORED = Path(__file__).with_suffix(".json")
 CLOSE = 1e-12
 """Largest relative difference that passes without a reason."""
-ROUNDING = {
-    # Weights are normalised directly. The stored number is from a fit that normalised propensities
-    # and inverted them again, which rounds differently. The fit stops after 30 steps, before it
-    # converges, and its predictions nearly cancel in the sum (0.4 from 4,800 numbers of about 2).
-    "factorization/normalized/by-user/predictions": 1e-10,
-    # The ridges of factors and offsets are separate numbers now, and their sums are added in
-    # another order; two of these are objectives in single precision.
-    "factorization/squared/joint/predictions": 1e-11,
-    "factorization/single-precision/objective": 1e-7,
-    "doubly-robust/single-precision/objective": 1e-7,
-}
+ROUNDING: dict[str, float] = {}
 """Larger tolerances for results of iterative fits whose sums were reordered, with the reason."""
 Numbers = Iterator[tuple[str, float]]
 FIXED: dict[str, Any] = {"l2": 1.0, "clip_predictions": False}
