@@ -90,8 +90,8 @@ def test_a_tilde_is_the_home_folder(write: Write, monkeypatch: pytest.MonkeyPatc
 def test_the_home_of_an_unknown_user_is_not_found() -> None:
     with pytest.raises(
         DatasetNotFoundError,
-        match=r"Words was not found: ~nosuchuser/x names the home folder of an unknown "
-        r"user\. Write them",
+        match=r"Words was not found: ~nosuchuser/x names the home folder of a user that "
+        r"this machine does not have\. Write the folder in full, without ~\. Write them",
     ):
         find_files(WORDS, "~nosuchuser/x")
 

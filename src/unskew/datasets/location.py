@@ -145,9 +145,10 @@ def _search_folders(source: DatasetSource, path: PathLike) -> list[Path]:
         folder = Path(root).expanduser()
     except RuntimeError as error:
         raise DatasetNotFoundError(
-            f"{source.title} was not found: {root} names the home folder of an unknown user.",
+            f"{source.title} was not found: {root} names the home folder of a user that this "
+            "machine does not have.",
             dataset=source.name,
-            remedy=source.how_to_get,
+            remedy=f"Write the folder in full, without ~. {source.how_to_get}",
         ) from error
     return [folder, *(folder / name for name in source.folders)]
 
@@ -218,7 +219,7 @@ def _import_pooch(source: DatasetSource, folders: Sequence[Path]) -> Any:
     except ImportError as error:
         not_found = _not_found_error(source, folders)
         raise MissingExtraError(
-            "pooch", extra="data", purpose=f"{not_found} To download it from here"
+            "pooch", extra="data", purpose=f"{not_found} An automatic download"
         ) from error
     return pooch
 

@@ -166,7 +166,9 @@ def _as_list(parameter: str, value: object) -> Sequence[Any]:
 def _require_distinct_names(parameter: str, names: Sequence[str]) -> None:
     if not names:
         raise UsageError(
-            f"`{parameter}` is empty: there is nothing to evaluate.", parameter=parameter
+            f"`{parameter}` is empty: there is nothing to evaluate.",
+            parameter=parameter,
+            remedy=f"Name at least one, or leave `{parameter}` out to get the default ones.",
         )
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

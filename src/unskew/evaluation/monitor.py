@@ -63,8 +63,8 @@ class Monitor:
         (n_users, n_items), to tell which share of all cells the log stands for so far, and for
         IPS with ``unit="user"``.
     max_weight, max_delta
-        Promised upper limits of 1/P and of the delta. With both, IPS has exact limits too, which
-        need no large sample. A row beyond them is an error.
+        Promised largest 1/P and largest delta. With both, IPS has exact confidence limits too,
+        which need no large sample. A row above one of them is an error.
 
     The propensities must be fixed when a row arrives, not estimated again from the same log.
 
@@ -242,10 +242,10 @@ class Monitor:
             )
             for number, metric in enumerate(self._metrics):
                 delta[number, position, is_observed] = metric(cells).value
-        self._require_limits(weight, delta)
+        self._require_promised_bounds(weight, delta)
         return Batch(weight, delta, self._read_users(users, values.size))
 
-    def _require_limits(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
+    def _require_promised_bounds(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
         for name, most, values in (
             ("max_weight", self.plan.max_weight, weight),
             ("max_delta", self.plan.max_delta, delta.max(axis=(0, 1))),
@@ -253,12 +253,12 @@ class Monitor:
             if most is not None and weight.size and float(values.max()) > most * (1 + 1e-9):
                 row = int(values.argmax())
                 raise BadPropensityError(
-                    f"row {row} has {values[row]:g}, above the declared `{name}={most:g}`: exact "
-                    "limits would be wrong.",
+                    f"row {row} has {values[row]:g}, above the promised `{name}={most:g}`: exact "
+                    "confidence limits would be wrong.",
                     parameter=name,
                     value=float(values[row]),
                     where=f"row {row}",
-                    remedy="Watch from the start with a larger limit.",
+                    remedy=f"Watch the log from its first row again, with a larger `{name}`.",
                 )
 
     def _read_users(self, users: npt.ArrayLike | None, n_rows: int) -> list[str]:

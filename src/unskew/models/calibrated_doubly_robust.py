@@ -131,15 +131,18 @@ def group_users(log: Ratings, n_groups: int) -> IntVector:
     return (position * n_groups // log.n_users).astype(np.int32)
 
 
-def calibrate_odds(log: Ratings, odds: Vector, group: IntVector, n_groups: int) -> Vector:
+def calibrate_odds(
+    log: Ratings, unobserved_odds: Vector, group: IntVector, n_groups: int
+) -> Vector:
     """k of each group: the factor of the odds with which its weights add up to its cells.
 
-    A group without ratings, or whose P are all 1, keeps its odds.
+    The odds that the cell of a rating stays unobserved are (1 - P) / P = 1 / P - 1. A group without
+    ratings, or whose P are all 1, keeps its odds.
     """
     of_rating = group[log.user]
     n_cells = np.bincount(group, minlength=n_groups) * float(log.n_items)
     unobserved = n_cells - np.bincount(of_rating, minlength=n_groups)
-    total = np.bincount(of_rating, weights=odds, minlength=n_groups)
+    total = np.bincount(of_rating, weights=unobserved_odds, minlength=n_groups)
     can_move = (total > 0) & (unobserved > 0)
     return np.where(can_move, unobserved / np.where(can_move, total, 1.0), 1.0)
 

@@ -245,7 +245,7 @@ class Recommender(Configurable, ABC):
         if user.shape != item.shape:
             raise UsageError(
                 f"there are {user.size} users and {item.size} items.",
-                remedy="Pass as many `users` as `items`.",
+                remedy="Pass as many `users` as `items`: pairs are formed by position.",
             )
         return user, item
 

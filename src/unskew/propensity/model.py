@@ -115,7 +115,7 @@ class PropensityModel(Configurable):
             raise UsageError(
                 f"there are {user.size} users and {item.size} items.",
                 parameter="items",
-                remedy="Pass one item for each user.",
+                remedy="Pass as many `users` as `items`: pairs are formed by position.",
             )
         return self._predict_in_blocks(user, item, None)
 
