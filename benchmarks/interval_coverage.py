@@ -6,6 +6,7 @@
     python benchmarks/interval_coverage.py --only movielens       # needs $UNSKEW_DATA
     python benchmarks/interval_coverage.py --only ranking         # metrics of rankings
     python benchmarks/interval_coverage.py --save counts.jsonl    # keep and reuse finished batches
+    python benchmarks/interval_coverage.py --metrics precision@10 # fewer metrics, which is faster
 
 Each case draws many logs from one rating matrix whose truth is known, estimates the propensities
 again from every log, and calls ``unskew.evaluate``. "a" and "b" are two models whose mean losses
@@ -328,7 +329,14 @@ def true_risks(truth: Cells, models: dict[str, Cells]) -> dict[tuple[str, str], 
     return risks
 
 
-def run(name: str, seed: int, n_logs: int, cluster: str | None, deadline: float = np.inf) -> Counts:
+def run(
+    name: str,
+    seed: int,
+    n_logs: int,
+    cluster: str | None,
+    metrics: tuple[str, ...] = METRICS,
+    deadline: float = np.inf,
+) -> Counts:
     """Draw logs and count intervals that contain the truth, and claims about equal models.
 
     After the ``deadline`` a batch is not begun; a begun one is finished, so that no log is left
@@ -354,7 +362,7 @@ def run(name: str, seed: int, n_logs: int, cluster: str | None, deadline: float 
             log,
             models,
             propensities=case.fit(draw),
-            metrics=METRICS,
+            metrics=metrics,
             estimators=case.estimators,
             **({} if case.impute is None else case.impute(draw)),
             relevance_threshold=4,
@@ -368,7 +376,7 @@ def run(name: str, seed: int, n_logs: int, cluster: str | None, deadline: float 
                 key = f"{risk.estimator} {risk.metric} {risk.model}"
                 counts.covered[key] += risk.ci_low <= truth <= risk.ci_high
         for estimator in case.estimators:
-            for metric in ("mse", "mae"):
+            for metric in set(metrics) & {"mse", "mae"}:
                 pair = result.compare("a", "b", metric=metric, estimator=estimator)
                 counts.claimed[f"{estimator} {metric}"] += pair.better is not None
     return counts
@@ -382,6 +390,7 @@ def main() -> None:
         "--only", default="", help="cases whose name has one of these texts, separated by commas"
     )
     parser.add_argument("--cluster", default="match", help="match, auto, user, item, both or cell")
+    parser.add_argument("--metrics", default=",".join(METRICS), help="some of these")
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin no batch after this")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="every count")
@@ -421,22 +430,25 @@ def run_batches(name: str, cluster: str | None, options: argparse.Namespace) -> 
     n_batches = -(-options.logs // BATCH)
     sizes = [min(BATCH, options.logs - batch * BATCH) for batch in range(n_batches)]
     batches = {(options.seed * 1000 + batch, size) for batch, size in enumerate(sizes)}
-    saved = read_counts(options.save, name, cluster)
+    metrics = tuple(options.metrics.split(","))
+    saved = read_counts(options.save, name, cluster, metrics)
     counts = [saved[batch] for batch in sorted(batches & set(saved))]
     with ProcessPoolExecutor(options.jobs, initializer=threadpool_limits, initargs=(1,)) as pool:
         running = {
-            pool.submit(run, name, seed, size, cluster, deadline): (seed, size)
+            pool.submit(run, name, seed, size, cluster, metrics, deadline): (seed, size)
             for seed, size in sorted(batches - set(saved))
         }
         for finished in as_completed(running):
             batch = finished.result()
             counts.append(batch)
             if options.save is not None and batch.n_logs:
-                save_counts(options.save, name, cluster, running[finished], batch)
+                save_counts(options.save, name, cluster, metrics, running[finished], batch)
     return [batch for batch in counts if batch.n_logs]
 
 
-def read_counts(path: Path | None, name: str, cluster: str | None) -> dict[tuple[int, int], Counts]:
+def read_counts(
+    path: Path | None, name: str, cluster: str | None, metrics: tuple[str, ...]
+) -> dict[tuple[int, int], Counts]:
     """The saved counts of a case, by seed and number of logs."""
     if path is None or not path.exists():
         return {}
@@ -445,14 +457,21 @@ def read_counts(path: Path | None, name: str, cluster: str | None) -> dict[tuple
         (line["seed"], line["size"]): Counts(**line["counts"])
         for line in lines
         if (line["case"], line["cluster"]) == (name, cluster)
+        and tuple(line.get("metrics", METRICS)) == metrics
     }
 
 
 def save_counts(
-    path: Path, name: str, cluster: str | None, batch: tuple[int, int], counts: Counts
+    path: Path,
+    name: str,
+    cluster: str | None,
+    metrics: tuple[str, ...],
+    batch: tuple[int, int],
+    counts: Counts,
 ) -> None:
     seed, size = batch
-    line = {"case": name, "cluster": cluster, "seed": seed, "size": size, "counts": vars(counts)}
+    line = {"case": name, "cluster": cluster, "metrics": metrics, "seed": seed, "size": size}
+    line["counts"] = vars(counts)
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -472,7 +491,7 @@ def print_case(
     for shares in (covered, claimed):
         for estimator in CASES[name].estimators:
             values = [v for key, v in shares.items() if key.startswith(f"{estimator} ")]
-            cells.append(f"{min(values):.1%} to {max(values):.1%}")
+            cells.append(f"{min(values):.1%} to {max(values):.1%}" if values else "none")
     used = CASES[name].cluster if cluster == "match" else cluster
     if used == "auto":
         used = f"auto, items in {sum(part.n_with_items for part in parts) / n_logs:.0%}"
