@@ -185,11 +185,17 @@ def describe(value: object) -> str:
 
 
 def check_fields(record: Any) -> None:
-    """Apply the checks that the fields of a dataclass declare; fields of bool have one anyway."""
+    """Apply the checks that the fields of a dataclass declare; fields of bool have one anyway.
+
+    Small NumPy integers become Python's, whose products do not overflow.
+    """
     for each in fields(record):
         check = each.metadata.get("check", CHECKS_BY_TYPE.get(str(each.type)))
         if check is not None and hasattr(record, each.name):
-            check(each.name, getattr(record, each.name))
+            value = getattr(record, each.name)
+            check(each.name, value)
+            if isinstance(value, np.integer):
+                object.__setattr__(record, each.name, int(value))
 
 
 def check_random_state(name: str, value: object) -> None:

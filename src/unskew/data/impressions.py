@@ -111,6 +111,12 @@ class Impressions:
         for name in ("position", "reward", "probability"):
             if getattr(self, name) is not None:
                 _require_row_values(name, getattr(self, name), self.request.size)
+        if self.probability_is is not None:
+            OneOf(get_args(ProbabilityKind))("probability_is", self.probability_is)
+        Instance(Mapping, remedy="Pass columns by name.")("other", self.other)
+        for name, values in self.other.items():
+            Instance(str)("other", name)
+            _require_row_values(f"other[{name!r}]", values, self.request.size)
         WholeNumber()("n_copies", self.n_copies)
         Flag()("repeats", self.repeats)
         for name in _ARRAYS:
@@ -250,7 +256,7 @@ class Impressions:
             probability=values.pop("probability", None),
             probability_is=probability_is,
             other=values,
-            repeats=repeats or probability_is == "product",
+            repeats=repeats or (isinstance(probability_is, str) and probability_is == "product"),
         )
         return shown._check(is_position_stated=position is not None)
 

@@ -42,7 +42,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.memory import require_memory
-from unskew.settings import is_finite_number
+from unskew.settings import Number, is_finite_number
 from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
 
@@ -186,6 +186,7 @@ class Ratings:
         names = {"user": user, "item": item}
         columns = {role: find_column(role, name, table.columns) for role, name in names.items()}
         if isinstance(rating, Real) and rating not in table.columns:
+            Number()("rating", rating)
             columns["rating"], ratings = DEFAULTS["rating"], np.full(len(table), float(rating))
         else:
             name = cast(str | None, rating)
@@ -584,7 +585,8 @@ def _is_nan(value: object) -> bool:
 
 
 def _require_matrix(shape: tuple[int, ...]) -> None:
-    if np.shape(shape) != (2,):
+    is_ragged = isinstance(shape, list | tuple) and any(np.iterable(size) for size in shape)
+    if is_ragged or np.shape(shape) != (2,):
         raise BadRatingError(
             f"a rating matrix has two dimensions, users and items; got shape {shape}.",
             parameter="matrix",

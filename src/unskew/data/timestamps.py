@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.checks import refuse_masked
 from unskew.errors import DataError
 
 Timestamps: TypeAlias = npt.NDArray[Any]
@@ -20,6 +21,7 @@ def read_timestamps(values: npt.ArrayLike, size: int) -> Timestamps:
 
     Dates may be ISO 8601 texts; those with a time zone are converted to UTC.
     """
+    refuse_masked(values, "timestamp", DataError)
     try:
         times = np.asarray(values)
     except ValueError as error:

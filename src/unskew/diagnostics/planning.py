@@ -19,6 +19,9 @@ from unskew.errors import UsageError
 from unskew.settings import Instance, Number
 from unskew.types import Vector
 
+LARGEST_WIDTH = 1e150
+"""Wider intervals need no more ratings than this one, and its square is finite."""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SamplePlan(Result):
@@ -127,7 +130,7 @@ def plan_random_sample(
         between = float(share @ np.square(mean) - (share @ mean) ** 2)
         within = float(np.square(share) @ of_means)
     z = float(special.ndtri((1 + level) / 2))
-    allowed = (width / (2 * z)) ** 2
+    allowed = min(width / (2 * z), LARGEST_WIDTH) ** 2
     n_ratings = None
     if between == 0:
         n_ratings = 0 if allowed >= within else None

@@ -36,7 +36,7 @@ from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.evaluation.weighting import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import McarPropensityModel, PropensityModel
-from unskew.settings import Flag, Instance, OneOf
+from unskew.settings import Flag, Instance, OneOf, require_list
 from unskew.tables import count_noun
 
 
@@ -262,7 +262,19 @@ class FrameRequest:
             ids.add(strata.kind)
         return sorted(ids)
 
+    def _require_names(self) -> None:
+        """Names that are not read, because no metric or estimator needs them, are checked too."""
+        if self.propensity is not None and not isinstance(self.propensity, PropensityModel):
+            Instance(str, remedy="Pass the name of a column, or a fitted propensity model.")(
+                "propensity", self.propensity
+            )
+        names = [self.position] if isinstance(self.position, str) else self.position
+        require_list("position", names, of="names of columns")
+        for name in names or ():
+            Instance(str, remedy="Pass the name of a column.")("position", name)
+
     def _find_roles(self, plan: QueryPlan, ids: Sequence[str]) -> ColumnRoles:
+        self._require_names()
         name = self.propensity if isinstance(self.propensity, str) else None
         return ColumnRoles.find(
             self.source.columns,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array
-from unskew.data.ids import as_ids
+from unskew.data.ids import as_ids, require_no_missing_ids
 from unskew.data.propensities import Propensities
 from unskew.data.result import describe_json
 from unskew.data.universe import UniverseLike, parse_universe
@@ -193,7 +193,15 @@ class Monitor:
             monitor = cls.from_plan(MonitorPlan(**settings))
             monitor._state = MonitorState.from_record(monitor.plan, record["state"])
             monitor.position = dict(record["position"])
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OSError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             raise BadFileError(
                 f"{path} is not the state of a monitor ({type(error).__name__}: {error}).",
                 where=str(path),
@@ -212,6 +220,10 @@ class Monitor:
         Instance(Mapping, remedy="Pass predictions by model.")("predictions", predictions)
         _require_known(propensities)
         values = float_array(rating, "rating", BadRatingError)
+        if values.ndim != 1:
+            raise BadRatingError(
+                f"`rating` must be one column; got shape {values.shape}.", parameter="rating"
+            )
         is_observed = np.isfinite(values)
         if np.isinf(values).any() or not (plan.has_unobserved or is_observed.all()):
             row = int((~is_observed).argmax())
@@ -263,7 +275,8 @@ class Monitor:
 
     def _read_users(self, users: npt.ArrayLike | None, n_rows: int) -> list[str]:
         if self.plan.unit == "row":
-            _ = users if users is None else as_ids(users, "users")
+            if users is not None:
+                require_no_missing_ids(as_ids(users, "users"), kind="user")
             return []
         if users is None:
             raise UsageError(
@@ -271,7 +284,8 @@ class Monitor:
                 parameter="users",
                 remedy="Pass `users=...`, one for each row.",
             )
-        ids = [str(each) for each in as_ids(users, "users").tolist()]
+        known = require_no_missing_ids(as_ids(users, "users"), kind="user")
+        ids = [str(each) for each in known.tolist()]
         if len(ids) != n_rows:
             raise UsageError(
                 f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.",

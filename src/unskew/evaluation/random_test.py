@@ -17,9 +17,10 @@ from unskew.evaluation.arguments import find_metrics
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.predictions import PredictionsLike
 from unskew.evaluation.result import Evaluation
-from unskew.metrics.logged import EmptyUsers, LoggedNormalizedGain
+from unskew.metrics.logged import EMPTY_USER_VALUES, EmptyUsers, LoggedNormalizedGain
 from unskew.metrics.metric import Delta, Metric, MetricInput
 from unskew.ranking.candidates import CandidatesLike
+from unskew.settings import OneOf
 from unskew.types import Vector
 
 RANDOM_TEST = (
@@ -77,6 +78,7 @@ def evaluate_random_test(
     >>> result.risk("m", metric="logged_user_auc", estimator="test_mean").estimate
     1.0
     """
+    OneOf(tuple(EMPTY_USER_VALUES))("empty_users", empty_users)
     chosen = [
         _set_empty_users(metric, empty_users)
         for metric in find_metrics(_name_on_test(metrics), relevance_threshold=relevance_threshold)

@@ -150,7 +150,9 @@ def _require_inputs(evaluation: object) -> EvaluationInputs:
 
 
 def _check_amounts(parameter: str, amounts: Sequence[float]) -> list[float]:
-    is_list = isinstance(amounts, (Sequence, np.ndarray)) and np.ndim(amounts) == 1
+    is_list = isinstance(amounts, list | tuple) or (
+        isinstance(amounts, (Sequence, np.ndarray)) and np.ndim(amounts) == 1
+    )
     values: list[Any] = list(amounts) if is_list else [amounts]
     for value in values:
         if not (is_finite_number(value) and value >= 1):

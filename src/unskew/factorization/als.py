@@ -41,6 +41,8 @@ MAX_BYTES_FOR_STEPS = 1 << 21
 """Bytes of opposite rows up to which conjugate gradients are as fast as one Gram matrix."""
 CONJUGATE_STEPS = 2
 """One step halves the progress of a sweep; a third one costs more than it gains."""
+MAX_MOMENTUM = 1e15
+"""Beyond every fit: the momentum grows by about a half in each sweep."""
 ROWS_PER_PIECE = 4096
 """Rows that a thread rotates at a time."""
 
@@ -87,6 +89,12 @@ class SweepingSolver(Solver[SweepState, Factors]):
         return SweepState(factors, ItemSide.of(factors), 1.0, math.inf)
 
     def advance(self, state: SweepState, /) -> SweepState:
+        if not 1 <= state.momentum <= MAX_MOMENTUM:
+            raise UsageError(
+                f"the momentum {state.momentum:g} of the checkpoint is not that of a fit.",
+                parameter="checkpoint",
+                remedy="Delete the checkpoint, or choose another file.",
+            )
         is_exact = state.needs_exact_sweeps
         momentum = (1 + math.sqrt(1 + 4 * state.momentum**2)) / 2
         ahead = _extrapolate(state.previous, state.parameters, (state.momentum - 1) / momentum)

@@ -210,12 +210,12 @@ class PseudoOutcomeSolver(SweepingSolver):
         ridges = np.diag(self.penalty.of_row(side, self._n_unknowns, self.n_factors))
         try:
             cholesky: tuple[Matrix, bool] = linalg.cho_factor(design.T @ design + ridges)
-        except linalg.LinAlgError as error:
+        except (linalg.LinAlgError, ValueError) as error:  # an infinite matrix is a ValueError
             raise UsageError(
-                f"the least-squares problem for the factors of every {side} has no unique solution "
-                f"with a ridge of {self.penalty.factors:g}.",
+                f"the least-squares problem for the factors of every {side} has no unique, finite "
+                f"solution with a ridge of {self.penalty.factors:g}.",
                 parameter="l2",
-                remedy="Use a larger `l2` or fewer factors.",
+                remedy="Use another `l2` or fewer factors.",
             ) from error
         return cholesky
 

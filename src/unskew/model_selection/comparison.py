@@ -21,7 +21,7 @@ from unskew.errors import BadPredictionError, UnknownNameError, UsageError
 from unskew.estimators.intervals import adjust_p_values
 from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
-from unskew.metrics.logged import EmptyUsers
+from unskew.metrics.logged import EMPTY_USER_VALUES, EmptyUsers
 from unskew.metrics.metric import Delta, Metric
 from unskew.model_selection.fit_warnings import (
     count_unconverged,
@@ -36,6 +36,7 @@ from unskew.progress import Track, no_progress, progress_bar
 from unskew.settings import (
     Flag,
     Instance,
+    OneOf,
     WholeNumber,
     check_random_state,
     describe,
@@ -211,6 +212,17 @@ def compare_learners(
     WholeNumber(least=1)("n_repeats", n_repeats)
     check_random_state("random_state", random_state)
     require_level(level)
+    OneOf(tuple(EMPTY_USER_VALUES))("empty_users", empty_users)
+    for learner in learners.values():
+        model = learner.model if isinstance(learner, Learner) else learner
+        model = model[0] if isinstance(model, tuple) and model else model
+        if not hasattr(model, "get_params") or isinstance(model, type):
+            raise UsageError(
+                f"`learners` must be a dict of models by name; got {describe(learner)} as a model.",
+                parameter="learners",
+                value=learner,
+                remedy="Pass objects such as MatrixFactorization().",
+            )
     chosen = _find_test_metrics(metrics, relevance_threshold, empty_users)
     tests = {"test": test} if isinstance(test, Ratings) else test
     if not isinstance(tests, Mapping) or not all(

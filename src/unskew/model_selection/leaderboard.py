@@ -32,6 +32,7 @@ from unskew.model_selection.trials import LOSSES, LearnerTrial, Trial, TrialSetu
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.settings import Flag, Instance, WholeNumber, describe, require_list, require_name
 from unskew.tables import count_noun, join_words
+from unskew.threads import count_threads
 from unskew.types import IntVector, Matrix, Vector
 
 Row: TypeAlias = dict[str, Any]
@@ -199,7 +200,7 @@ def rank_learners(
     WholeNumber(least=1)("n_repeats", n_repeats)
     WholeNumber(least=0)("random_state", random_state)
     Flag()("verbose", verbose)
-    require_list("protocols", protocols, of="names")
+    count_threads(n_threads)
     require_level(level)
     if not isinstance(data, RandomTestData | LeaderboardData):
         raise UsageError(
@@ -271,10 +272,12 @@ def _check_metrics(metrics: Sequence[str]) -> tuple[str, ...]:
 
 
 def _choose_protocols(names: Sequence[str] | None, data: RandomTestData) -> list[Protocol]:
+    require_list("protocols", names, of="names")
     if names is None:
         names = DEFAULT_PROTOCOLS if data.propensities is not None else ("sample", "leaky")
         if not data.is_logged().any():
             names = [name for name in names if name != "paper"]  # the same as clean
+    names = list(names)
     for name in names:
         require_name("protocol", name, PROTOCOLS, parameter="protocols")
         if data.propensities is None and not PROTOCOLS[name].uses_sample:
@@ -295,12 +298,26 @@ def _choose_learners(
     if isinstance(learners, Mapping):
         for learner in learners.values():
             Instance(Learner, remedy="Pass Learner(model, grid).")("learners", learner)
+        _require_some(len(learners))
         return learners
     require_list("learners", learners, of="names")
     declared = find_learners(propensity_matrix=data.propensity_matrix)
-    for name in learners or ():
+    if learners is None:
+        return declared
+    names = [learners] if isinstance(learners, str) else list(learners)
+    _require_some(len(names))
+    for name in names:
         require_name("learner", name, declared, parameter="learners")
-    return declared if not learners else {name: declared[name] for name in learners}
+    return {name: declared[name] for name in names}
+
+
+def _require_some(n_learners: int) -> None:
+    if not n_learners:
+        raise UsageError(
+            "`learners` is empty.",
+            parameter="learners",
+            remedy="Leave it out to compare all declared learners.",
+        )
 
 
 def summarize_trials(

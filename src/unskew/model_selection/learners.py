@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unskew.model_selection.grids import GRID, L2, PRECISION, RANKS_WITHOUT_L2
+from unskew.model_selection.protocols import check_propensity_matrix
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.registry import Declaration
@@ -46,6 +47,8 @@ def find_learners(*, propensity_matrix: Matrix | None = None) -> dict[str, Learn
     recommender that equals one of its presets is left out. The factorisation also takes part
     without offsets, and it and the baselines also without propensities.
     """
+    if propensity_matrix is not None:
+        propensity_matrix = check_propensity_matrix(propensity_matrix)
     learners: dict[str, Learner] = {}
     for declaration in _list_declarations():
         learner = make_learner(declaration, propensity_matrix=propensity_matrix)

@@ -9,11 +9,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from unskew.data.cells import cell_numbers, is_among, observed_cells
+from unskew.data.checks import float_array
 from unskew.data.ids import find_codes
-from unskew.data.propensities import PropensitiesLike
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
+from unskew.errors import BadPropensityError, UsageError
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
-from unskew.settings import Instance
+from unskew.settings import Flag, Instance, describe, require_list
 from unskew.types import BoolVector, Matrix
 
 SAMPLE_SHARE = 0.05
@@ -71,6 +73,19 @@ PROTOCOLS: Mapping[str, Protocol] = {
 DEFAULT_PROTOCOLS = ("clean", "defaults", "paper", "leaky")
 
 
+def check_propensity_matrix(values: object) -> Matrix:
+    """Propensities of all cells: an error unless all are above 0 and at most 1."""
+    matrix = float_array(values, "propensity_matrix", BadPropensityError)
+    if matrix.ndim != 2 or not ((matrix > 0) & (matrix <= 1)).all():
+        raise BadPropensityError(
+            "`propensity_matrix` must have a propensity above 0 and at most 1 for each user and "
+            f"item; got shape {matrix.shape}.",
+            parameter="propensity_matrix",
+            remedy="Pass a matrix with a row for each user and a column for each item.",
+        )
+    return matrix
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomTestData:
     """A log, and ratings of cells that were drawn uniformly at random."""
@@ -85,6 +100,12 @@ class RandomTestData:
     def __post_init__(self) -> None:
         require_log(self.log)
         require_log(self.test)
+        if self.propensities is not None:
+            as_propensities(self.log, self.propensities)
+        if self.propensity_matrix is not None:
+            matrix = check_propensity_matrix(self.propensity_matrix)
+            as_propensities(self.log, matrix)
+            object.__setattr__(self, "propensity_matrix", matrix)
 
     def is_logged(self) -> BoolVector:
         """Which test cells are also in the log."""
@@ -134,8 +155,20 @@ class LeaderboardData:
 
     def __post_init__(self) -> None:
         Instance(str)("name", self.name)
+        Instance(str)("description", self.description)
+        Flag()("is_redrawn", self.is_redrawn)
+        if not callable(self.draw) or isinstance(self.draw, type):
+            raise UsageError(
+                f"`draw` must be a function of a seed; got {describe(self.draw)}.",
+                parameter="draw",
+                value=self.draw,
+            )
+        require_list("published", self.published, of="rows")
+        for row in self.published:
+            Instance(Mapping, remedy="Pass a list of dicts.")("published", row)
 
     @classmethod
     def of(cls, data: RandomTestData, name: str = "data") -> LeaderboardData:
         """The same log and test for every seed."""
+        Instance(RandomTestData, remedy="Pass RandomTestData(log, test).")("data", data)
         return cls(name, lambda _seed: data)

@@ -19,7 +19,7 @@ from unskew.models.imputation import WEIGHTINGS, Weighting, fit_imputation, impu
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.preset import Preset
 from unskew.progress import progress_line
-from unskew.settings import OneOf, WholeNumber, setting
+from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -76,7 +76,9 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender):
     balances: Literal["predictions", "imputed_losses"] = setting(
         "predictions", OneOf(("predictions", "imputed_losses"))
     )
-    imputer: MatrixFactorization | None = setting(None)
+    imputer: MatrixFactorization | None = setting(
+        None, Instance(MatrixFactorization, allow_none=True)
+    )
     weighting: Weighting = setting("dr-jl", OneOf(tuple(WEIGHTINGS)))
     n_rounds: int = setting(3, WholeNumber(least=1))
     propensities_: Vector = field(init=False)

@@ -27,7 +27,7 @@ from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import fit_imputation, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.preset import Preset
-from unskew.settings import WholeNumber, setting
+from unskew.settings import Instance, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
 
@@ -90,7 +90,9 @@ class KernelBalancedFactorization(FactorizationOptions, FactorRecommender):
 
     _: KW_ONLY
     imputes: bool = setting(False)
-    imputer: MatrixFactorization | None = setting(None)
+    imputer: MatrixFactorization | None = setting(
+        None, Instance(MatrixFactorization, allow_none=True)
+    )
     n_kernels: int = setting(10, WholeNumber(least=1))
     n_rounds: int = setting(2, WholeNumber(least=1))
     propensities_: Vector = field(init=False)

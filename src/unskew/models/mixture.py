@@ -128,7 +128,7 @@ class MultinomialMixture(IterativeModel, DistributionRecommender):
     _: KW_ONLY
     value_effect: Literal["fixed", "prior", "free"] = setting("fixed", OneOf(tuple(PRIORS)))
     prior_strength: float = setting(1.0, Number(above=0))
-    smoothing: float = setting(1.0, Number(above=0))
+    smoothing: float = setting(1.0, Number(above=0, most=1e12))
     n_restarts: int = setting(5, WholeNumber(least=1))
     max_iter: int = setting(200, WholeNumber(least=1))
     statistic: Statistic = setting("mean", OneOf(STATISTICS))

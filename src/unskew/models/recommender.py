@@ -12,7 +12,15 @@ import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers
 from unskew.data.factors import Factors
-from unskew.data.ids import Ids, as_ids, describe_id_types, encode, find_codes, format_id
+from unskew.data.ids import (
+    Ids,
+    as_ids,
+    describe_id_types,
+    encode,
+    find_codes,
+    format_id,
+    require_no_missing_ids,
+)
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import (
     UnknownIdError,
@@ -31,7 +39,7 @@ from unskew.ranking.positions import (
     find_ranker,
     items_by_user,
 )
-from unskew.settings import Configurable, Flag, OneOf, WholeNumber, require_fitted
+from unskew.settings import Configurable, Flag, OneOf, WholeNumber, is_finite_number, require_fitted
 from unskew.tables import count_noun
 from unskew.types import (
     ArrayShapes,
@@ -93,6 +101,8 @@ class Recommender(Configurable, ABC):
 
     def count_outside(self, users: npt.ArrayLike, items: npt.ArrayLike) -> int:
         """How many predictions of these pairs were outside the limits before they were clipped."""
+        for kind, ids in (("user", users), ("item", items)):
+            require_no_missing_ids(as_ids(ids, f"{kind}s"), kind=kind)
         values = self._predict_codes(*self._find_pairs(users, items, "fallback"))
         low, high = self.limits or (-np.inf, np.inf)
         return int(((values < low) | (values > high)).sum())
@@ -146,6 +156,7 @@ class Recommender(Configurable, ABC):
         """
         require_fitted(self)
         ranker = find_ranker(engine)
+        OneOf(ON_UNKNOWN)("on_unknown", on_unknown)
         ids = self.users_ if users is None else as_ids(users, "users")
         codes = self._find_codes(ids, self.users_, "user", on_unknown, stacklevel=3)
         WholeNumber(least=1)("k", k)
@@ -304,6 +315,11 @@ class Recommender(Configurable, ABC):
             return "seen_starts does not rise from 0."
         if seen.dtype.kind != "i" or (seen.size and not 0 <= seen.min() <= seen.max() < n_items):
             return f"seen_items has other numbers than those of the {n_items} items."
+        if self.limits is not None:
+            low, high = (*self.limits, None, None)[:2]
+            is_range = len(self.limits) == 2 and is_finite_number(low) and is_finite_number(high)
+            if not is_range or not low <= high:
+                return "rating_range is not a smallest and a largest rating."
         return None
 
     @abstractmethod

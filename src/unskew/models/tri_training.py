@@ -134,7 +134,7 @@ class TriTraining(FactorRecommender):
         self, log: Ratings, first: Factors, second: Factors, rng: np.random.Generator
     ) -> tuple[Ratings, float]:
         """Random cells on which two models agree, labelled by the first, and their share."""
-        n_drawn = min(log.n_cells, max(1, round(self.candidates * len(log))))
+        n_drawn = max(1, round(min(self.candidates * len(log), log.n_cells)))
         cells = np.arange(log.n_cells)
         if n_drawn < log.n_cells:
             cells = rng.choice(log.n_cells, n_drawn, replace=False)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from unskew.data.checks import float_array
 from unskew.data.impressions import Impressions
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPropensityError, UsageError
@@ -115,7 +116,15 @@ def transform_ratios(weight: Matrix, transform: WeightTransform | None) -> Matri
         )
     changed = np.zeros_like(weight)
     is_positive = weight > 0
-    changed[is_positive] = transform(weight[is_positive])
+    result = float_array(transform(weight[is_positive]), "transform")
+    if result.shape != (int(is_positive.sum()),):
+        raise UsageError(
+            f"the transform {transform!r} must return one weight for each weight; got shape "
+            f"{result.shape}.",
+            parameter="transform",
+            value=transform,
+        )
+    changed[is_positive] = result
     if not (np.isfinite(changed).all() and (changed >= 0).all()):
         raise UsageError(
             f"the transform {transform!r} must return finite weights of at least 0.",

@@ -339,7 +339,7 @@ def simulate_impressions(
         WholeNumber(least=1)(name, number)
     WholeNumber(least=1)("n_kinds", n_kinds)
     WholeNumber(least=1)("n_rankers", n_rankers)
-    Number(least=1)("requests_per_user", requests_per_user)
+    Number(least=1, most=1e9)("requests_per_user", requests_per_user)
     OneOf(LOGGING_POLICIES)("logging", logging)
     check_random_state("random_state", random_state)
     if n_slots > n_items and logging != "product":

@@ -20,6 +20,7 @@ from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
+from unskew.memory import require_memory
 from unskew.settings import Instance, Number, check_random_state
 from unskew.types import Matrix, RandomState, Vector
 
@@ -108,6 +109,12 @@ class ByCovariates:
         size = Universe(n_users, n_items)
         Number()("skew", skew)
         check_random_state("random_state", random_state)
+        require_memory(
+            24.0 * min(size.n_users + size.n_items, 1 << 62),
+            "activities and popularities",
+            parameter="n_users" if size.n_users > size.n_items else "n_items",
+            remedy="Choose fewer users or items.",
+        )
         rng = np.random.default_rng(random_state)
         activity, popularity = (
             rng.permutation(np.arange(1, n + 1) ** -float(skew))
@@ -210,7 +217,12 @@ class Observation:
 
 
 def _require_matrix(truth: Truth) -> Truth:
-    matrix: npt.NDArray[Any] = np.asarray(truth)
+    try:
+        matrix: npt.NDArray[Any] = np.asarray(truth)
+    except ValueError as error:  # lists of different lengths
+        raise UsageError(
+            f"`truth` must be a users x items matrix of ratings: {error}.", parameter="truth"
+        ) from error
     if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind not in "iuf":
         raise UsageError(
             "`truth` must be a complete users x items matrix of ratings; "

@@ -75,7 +75,12 @@ class FeatureTable:
                 remedy=f"Pass `{kind}s=...` with one id for each row of `{parameter}`, or make it "
                 f"a frame with a column {kind}_id.",
             )
-        features = np.zeros((len(ids), 0)) if table is None else np.asarray(table)
+        try:
+            features = np.zeros((len(ids), 0)) if table is None else np.asarray(table)
+        except ValueError as error:  # lists of different lengths
+            raise BadPredictionError(
+                f"`{parameter}` must be a table: {error}.", parameter=parameter
+            ) from error
         if features.ndim != 2 or len(features) != len(ids):
             raise BadPredictionError(
                 f"`{parameter}` has shape {features.shape} for {count_noun(len(ids), 'id')}.",

@@ -14,6 +14,7 @@ from unskew.errors import BadPredictionError, UsageError
 from unskew.evaluation.adapters import ADAPTERS, Adapter
 from unskew.evaluation.adapters.external import ExternalModel, Kind, Wrapping
 from unskew.registry import Declaration
+from unskew.settings import is_finite_number
 
 
 def wrap_model(
@@ -148,8 +149,8 @@ def _count_required(function: Any) -> int:
 
 
 def _check_fallback(fallback: object) -> float | None:
-    is_number = isinstance(fallback, int | float | np.number) and not isinstance(fallback, bool)
-    if fallback is None or (is_number and not np.isnan(float(fallback))):  # type: ignore[arg-type]
+    is_number = is_finite_number(fallback) and not isinstance(fallback, bool)
+    if fallback is None or is_number:
         return None if fallback is None else float(fallback)  # type: ignore[arg-type]
     raise UsageError(
         f"`fallback` must be a number; got {fallback!r}.",

@@ -169,7 +169,8 @@ def _find_columns(
 ) -> tuple[str, ...]:
     if names is None or isinstance(names, str):
         return (find_column(role, names, columns),)
-    if not isinstance(names, Sequence) or not names:
+    is_list = isinstance(names, Sequence) and not isinstance(names, bytes)
+    if not is_list or not names or not all(isinstance(name, str) for name in names):
         raise UsageError(
             f"`{role}` must be the name of a column, or a list of names; got {names!r}.",
             parameter=role,
