@@ -44,13 +44,13 @@ def test_the_whole_job_gives_the_numbers_of_the_same_job_here(spark: Any) -> Non
     scored = engine.predict_frame(model, test).cache()
     options: dict[str, Any] = {"prediction": "prediction", "universe": universe, "metrics": ["mse"]}
     there = unskew.evaluate_frame(scored, propensity=judge, **options).to_frame()
-    best = engine.recommend_frame(model, k=3, exclude=train).toPandas()
+    best = engine.recommend_frame(model, k=3, exclude=train).toArrow().to_pandas()
 
-    rows = train.toPandas()
+    rows = train.toArrow().to_pandas()
     here_log = unskew.Ratings.from_frame(rows, universe=universe)
     here_weigh = unskew.NaiveBayesPropensity().fit(here_log, mcar=SHARES, universe=universe)
     here = MatrixFactorization(**SETTINGS).fit(here_log, here_weigh)
-    held = test.toPandas()
+    held = test.toArrow().to_pandas()
     held["prediction"] = here.predict(held["user_id"], held["item_id"], on_unknown="fallback")
     again = unskew.NaiveBayesPropensity().fit_frame(held, mcar=SHARES, universe=universe)
     expected = unskew.evaluate_frame(held, propensity=again, **options).to_frame()

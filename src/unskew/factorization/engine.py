@@ -54,6 +54,30 @@ class FitResult:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PseudoOutcomeRequest:
+    """A factorisation to fit to T = G + S in all cells: the prediction of a doubly robust learner.
+
+    The objective is that of :mod:`unskew.factorization.pseudo_outcome`.
+    """
+
+    log: Ratings
+    """The cells of S; the ratings are not read."""
+    correction: Vector
+    """S for each cell of the log."""
+    imputed: Factors | None
+    """G; None if it is 0."""
+    n_factors: int
+    offsets: Offsets
+    penalty: Penalty
+    dtype: Dtype
+    start: Factors
+    max_iter: int
+    tol: float
+    checkpoint: Checkpoint | None
+    report: Report | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FrameFitRequest:
     """A log in a data frame of the engine, of unknown size, and the factorisation to fit to it."""
 
@@ -102,6 +126,19 @@ class Engine(Protocol):
 
     def run(self, request: FitRequest, /) -> FitResult:
         """Fit, and return the factors as NumPy arrays."""
+        ...
+
+
+@runtime_checkable
+class AllCellsEngine(Protocol):
+    """Fits a factorisation to all cells: doubly robust learning, and weighted clicks."""
+
+    def run(self, request: FitRequest, /) -> FitResult:
+        """Fit to the log alone; this makes the imputation."""
+        ...
+
+    def run_pseudo_outcome(self, request: PseudoOutcomeRequest, /) -> Solution[Factors]:
+        """Fit to all cells, and return the factors as NumPy arrays."""
         ...
 
 

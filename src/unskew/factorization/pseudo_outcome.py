@@ -88,13 +88,15 @@ def make_pseudo_outcome(
     *,
     dtype: str = "float64",
 ) -> tuple[PseudoOutcome, float]:
-    """T, and a constant: sum over all cells of (F - T)^2 plus it is U I times the DR risk.
-
-    The constant is the sum over the log of h (1 - h) (Y - G)^2.
-    """
+    """T, and a constant: sum over all cells of (F - T)^2 plus it is U I times the DR risk."""
     residual = log.rating - imputed_on_log
     outcome = PseudoOutcome.of(log, weight * residual, imputed=imputed, dtype=dtype)
-    return outcome, float((weight * (1 - weight)) @ np.square(residual))
+    return outcome, outcome_constant(weight, residual)
+
+
+def outcome_constant(weight: Vector, residual: Vector) -> float:
+    """The sum over the log of h (1 - h) (Y - G)^2, with ``residual`` = Y - G."""
+    return float((weight * (1 - weight)) @ np.square(residual))
 
 
 def sum_of_products(
@@ -211,12 +213,7 @@ class PseudoOutcomeSolver(SweepingSolver):
         try:
             cholesky: tuple[Matrix, bool] = linalg.cho_factor(design.T @ design + ridges)
         except (linalg.LinAlgError, ValueError) as error:  # an infinite matrix is a ValueError
-            raise UsageError(
-                f"the least-squares problem for the factors of every {side} has no unique, finite "
-                f"solution with a ridge of {self.penalty.factors:g}.",
-                parameter="l2",
-                remedy="Use another `l2` or fewer factors.",
-            ) from error
+            raise no_unique_rows_error(side, self.penalty) from error
         return cholesky
 
     def _objective(self, factors: Factors, products: Floats) -> float:
@@ -231,3 +228,13 @@ class PseudoOutcomeSolver(SweepingSolver):
         cross = sum_of_products(users, items, outcome.user_rows, outcome.item_rows) + log_part
         loss = sum_of_products(users, items, users, items) - 2 * cross + outcome.sum_of_squares
         return loss + self.penalty.value(factors)
+
+
+def no_unique_rows_error(side: Side, penalty: Penalty) -> UsageError:
+    """All rows of a side share their equations, so no row of it has a unique solution."""
+    return UsageError(
+        f"the least-squares problem for the factors of every {side} has no unique, finite "
+        f"solution with a ridge of {penalty.factors:g}.",
+        parameter="l2",
+        remedy="Use another `l2` or fewer factors.",
+    )

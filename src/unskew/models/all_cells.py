@@ -14,10 +14,13 @@ from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
+from unskew.factorization.checkpoints import Checkpoint
+from unskew.factorization.engine import AllCellsEngine, Engine, PseudoOutcomeRequest
 from unskew.factorization.initialization import check_initial_factors, small_random
 from unskew.factorization.objective import Objective, SortedCells, sort_both_ways
 from unskew.factorization.penalty import Penalty
-from unskew.factorization.solution import Dtype, FitOptions, Solver
+from unskew.factorization.solution import Dtype, FitOptions, Report, Solver
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.settings import WholeNumber, setting
 from unskew.threads import Workers
@@ -42,6 +45,7 @@ class AllCellsRecommender(FitOptions, FactorRecommender):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | Engine = "local",
     ) -> Self:
         """Fit to all cells of the log's users and items.
 
@@ -56,7 +60,10 @@ class AllCellsRecommender(FitOptions, FactorRecommender):
         checkpoint, checkpoint_every
             Write the state of the fit to this file every so many steps. A fit that finds its own
             file continues from it, to the same result bit for bit.
+        engine
+            ``"local"``, or an engine that fits this model; the others are refused by name.
         """
+        other_engine = self._find_engine(engine)
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         self._check_settings()
@@ -72,14 +79,35 @@ class AllCellsRecommender(FitOptions, FactorRecommender):
             shape=(log.n_users, log.n_items),
             start=initial_factors,
         )
-        solution = self._minimize(
-            lambda workers: self._make_solver(log, propensity, workers),
-            self._make_start(log, initial_factors),
-            saved,
-        )
+        start = self._make_start(log, initial_factors)
+        if other_engine is not None:
+            with self._show_steps() as report:
+                solution = other_engine.run_pseudo_outcome(
+                    self._make_request(log, propensity, start, saved, report)
+                )
+        else:
+            solution = self._minimize(
+                lambda workers: self._make_solver(log, propensity, workers), start, saved
+            )
         self._record_parameters(log, solution.parameters)
         self._record_solution(solution)
         return self
+
+    def _find_engine(self, engine: str | object) -> AllCellsEngine | None:
+        """The engine to fit by; None is this process."""
+        refuse_other_engines(self, engine)
+        return None
+
+    def _make_request(
+        self,
+        log: Ratings,
+        propensity: Vector | None,
+        start: Factors,
+        checkpoint: Checkpoint | None,
+        report: Report | None,
+    ) -> PseudoOutcomeRequest:
+        """The fit as an engine gets it, for models that other engines fit."""
+        raise NotImplementedError
 
     @abstractmethod
     def _make_solver(

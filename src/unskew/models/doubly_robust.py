@@ -17,17 +17,20 @@ from unskew.data.weights import WeightTransform, inverse_weights, weighted_mean
 from unskew.errors import UsageError
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities, targeted_weight
 from unskew.factorization.checkpoints import Checkpoint, load_state, save_state
+from unskew.factorization.engine import AllCellsEngine, Engine, PseudoOutcomeRequest
 from unskew.factorization.initialization import check_initial_factors
 from unskew.factorization.majorize import DoublyRobustAbsoluteLoss, MajorizeMinimize
 from unskew.factorization.penalty import Penalty
 from unskew.factorization.pseudo_outcome import (
     PseudoOutcomeSolver,
     make_pseudo_outcome,
+    outcome_constant,
     sum_of_products,
 )
 from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import choose_correction_penalty, warn_if_far, zero_factors
+from unskew.models.engine_choice import find_all_cells_engine, require_squared_loss
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import (
@@ -143,6 +146,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | Engine = "local",
     ) -> Self:
         """Fit to a log and the propensities of its cells.
 
@@ -158,14 +162,24 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             Write each finished round to this file, and the state of a prediction to a file next to
             it every so many steps. A fit with the same settings that finds its own files continues
             from them, to the same result bit for bit.
+        engine
+            ``"local"``, ``"gpu"`` (squared loss; needs the extra 'gpu'), or an engine with settings
+            such as :class:`unskew.engines.GpuEngine`. ``"auto"`` is ``"local"``.
         """
+        other_engine = find_all_cells_engine(self, engine)
         require_log(log)
         self._check_settings()
+        if other_engine is not None:
+            require_squared_loss(engine, self.loss)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self._n_columns))
         threshold = self.relevance_threshold
         target = log if threshold is None else binarize(log, threshold)
         training = _TrainingData(
-            target, self._propensity(target, propensities), propensities, initial_factors
+            target,
+            self._propensity(target, propensities),
+            propensities,
+            initial_factors,
+            other_engine,
         )
         saved = self._make_round_checkpoint(training, checkpoint, checkpoint_every)
         with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
@@ -294,6 +308,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             dtype=self.dtype,
             random_state=self.random_state,
             initial_factors=None if last is None else last.imputed,
+            engine=training.engine,
         )
         imputed_on_log = imputed.predict(log.user, log.item)
         weight = self._weight(training, propensity)
@@ -308,15 +323,29 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             start = _subtract_imputed(start, imputed, self.n_factors)
         errors = replace(log, rating=log.rating - imputed_on_log)
         penalty = choose_correction_penalty(self, errors, 1 / propensity, loss=self.loss)
-        solver, constant = self._make_solver(target, weight, base, base_on_log, penalty, workers)
-        solution = minimize(
-            solver,
-            start,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            checkpoint=None if saved is None else saved.part(f"round-{number}"),
-            report=report,
-        )
+        part = None if saved is None else saved.part(f"round-{number}")
+        if training.engine is not None:
+            warn_if_far(target, base_on_log + weight * errors.rating, stacklevel=4)
+            constant = outcome_constant(weight, errors.rating)
+            imputed_part = None if self.penalizes == "correction" else base
+            request = PseudoOutcomeRequest(
+                *(target, weight * errors.rating, imputed_part),
+                *(self.n_factors, self.offsets, penalty, self.dtype, start),
+                *(self.max_iter, self.tol, part, report),
+            )
+            solution = training.engine.run_pseudo_outcome(request)
+        else:
+            solver, constant = self._make_solver(
+                target, weight, base, base_on_log, penalty, workers
+            )
+            solution = minimize(
+                solver,
+                start,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                checkpoint=part,
+                report=report,
+            )
         history = tuple(value + constant for value in solution.history)
         solved = solution.parameters
         factors = solved.plus(imputed) if self.penalizes == "correction" else solved
@@ -381,6 +410,8 @@ class _TrainingData:
     propensities: Any
     """As the caller passed them; ``targeted`` reads those of all cells."""
     initial_factors: Factors | None
+    engine: AllCellsEngine | None
+    """None fits in this process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

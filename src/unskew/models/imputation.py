@@ -10,6 +10,7 @@ import numpy as np
 
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
+from unskew.factorization.engine import Engine
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.settings import Instance
 from unskew.threads import Workers
@@ -60,12 +61,15 @@ def fit_imputation(
     dtype: str,
     random_state: RandomState,
     initial_factors: Factors | None = None,
+    engine: Engine | None = None,
 ) -> Factors:
     """G: a weighted factorisation of the ratings, by default with the settings of its class."""
     Instance(MatrixFactorization, allow_none=True)("imputer", imputer)
     model = MatrixFactorization() if imputer is None else copy(imputer)
     model.set_params(dtype=dtype, random_state=random_state)
-    return model._solve(log, weight, workers, initial_factors=initial_factors).parameters
+    return model._solve(
+        log, weight, workers, initial_factors=initial_factors, engine=engine
+    ).parameters
 
 
 def imputation_weight(

@@ -24,6 +24,7 @@ from unskew.data.weights import (
 from unskew.errors import UnknownNameError, UsageError
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.automatic import choose_penalty, run_sweeps
+from unskew.factorization.checkpoints import Checkpoint
 from unskew.factorization.engine import (
     Engine,
     FitRequest,
@@ -42,7 +43,7 @@ from unskew.factorization.objective import (
 )
 from unskew.factorization.penalty import Penalty, Side
 from unskew.factorization.reduced import ReducedObjective
-from unskew.factorization.solution import Solution, Solver, minimize
+from unskew.factorization.solution import Report, Solution, Solver, minimize
 from unskew.models import RECOMMENDERS
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.factorization_options import FactorizationOptions
@@ -227,17 +228,11 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         with self._show_steps() as report:
             penalty = self._choose_penalty(target, weight, engine=other_engine)
             self._record_penalty(target, penalty)
-            request = FitRequest(
+            request = self._make_request(
                 target,
                 weight,
-                self.n_factors,
-                self.offsets,
                 penalty,
-                self.loss,
-                self.dtype,
                 lambda mean: initial_factors or self._make_start(target, mean),
-                self.max_iter,
-                self.tol,
                 saved,
                 report,
             )
@@ -382,6 +377,31 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         self._record_solution(result.solution)
         return self
 
+    def _make_request(
+        self,
+        log: Ratings,
+        weight: Vector,
+        penalty: Penalty,
+        make_start: Callable[[float], Factors],
+        checkpoint: Checkpoint | None = None,
+        report: Report | None = None,
+    ) -> FitRequest:
+        """A fit with the settings of this model, for an engine."""
+        return FitRequest(
+            log,
+            weight,
+            self.n_factors,
+            self.offsets,
+            penalty,
+            self.loss,
+            self.dtype,
+            make_start,
+            self.max_iter,
+            self.tol,
+            checkpoint,
+            report,
+        )
+
     def _fit_locally(self, request: FitRequest) -> FitResult:
         with Workers(self.n_threads) as workers, single_blas_thread():
             objective = self._make_objective(request.log, request.weight, request.penalty, workers)
@@ -408,6 +428,7 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         *,
         initial_factors: Factors | None = None,
         penalty: Penalty | None = None,
+        engine: Engine | None = None,
     ) -> Solution[Factors]:
         """Fit the ratings of ``log`` with these weights, as one step of another learner.
 
@@ -418,8 +439,11 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         mean = weighted_mean(log.rating, weight)
         start = initial_factors or self._make_start(log, mean)
         if penalty is None:
-            penalty = self._choose_penalty(log, weight, workers=workers)
+            penalty = self._choose_penalty(log, weight, workers=workers, engine=engine)
         with name_unsolved_rows(log, penalty.factors / self._ridge_unit(log)):
+            if engine is not None:
+                request = self._make_request(log, weight, penalty, lambda _: start)
+                return engine.run(request).solution
             solver = self._make_solver(self._make_objective(log, weight, penalty, workers))
             return minimize(solver, start, max_iter=self.max_iter, tol=self.tol)
 

@@ -10,11 +10,15 @@ import numpy as np
 from unskew.data.clicks import find_clicks
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
+from unskew.factorization.checkpoints import Checkpoint
+from unskew.factorization.engine import AllCellsEngine, PseudoOutcomeRequest
 from unskew.factorization.objective import scaled_ridge
 from unskew.factorization.penalty import Offsets, Penalty
 from unskew.factorization.pseudo_outcome import PseudoOutcome, PseudoOutcomeSolver
+from unskew.factorization.solution import Report
 from unskew.models import RECOMMENDERS
 from unskew.models.all_cells import AllCellsRecommender
+from unskew.models.engine_choice import find_all_cells_engine
 from unskew.settings import Number, OneOf, setting
 from unskew.threads import Workers
 from unskew.types import Vector
@@ -64,22 +68,47 @@ class RelevanceFactorization(AllCellsRecommender):
     floor: float = setting(0.01, Number(above=0, most=1))
     offsets: Offsets = setting("none", OneOf(("none", "free", "regularized")))
 
+    def _find_engine(self, engine: str | object) -> AllCellsEngine | None:
+        return find_all_cells_engine(self, engine)
+
     def _make_solver(
         self, log: Ratings, propensity: Vector | None, workers: Workers
     ) -> PseudoOutcomeSolver:
+        clicks, correction = self._divide_clicks(log, propensity)
+        outcome = PseudoOutcome.of(clicks, correction, dtype=self.dtype)
+        penalty = self._make_penalty(log)
+        return PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, penalty, workers)
+
+    def _make_request(
+        self,
+        log: Ratings,
+        propensity: Vector | None,
+        start: Factors,
+        checkpoint: Checkpoint | None,
+        report: Report | None,
+    ) -> PseudoOutcomeRequest:
+        return PseudoOutcomeRequest(
+            *self._divide_clicks(log, propensity),
+            *(None, self.n_factors, self.offsets, self._make_penalty(log), self.dtype, start),
+            *(self.max_iter, self.tol, checkpoint, report),
+        )
+
+    def _divide_clicks(self, log: Ratings, propensity: Vector | None) -> tuple[Ratings, Vector]:
+        """The clicks, and 1 / theta of each."""
         is_click = find_clicks(log, self.relevance_threshold)
         clicks = log.take(is_click)
         if propensity is None:
             exposure = popularity_exposure(clicks, power=self.power, floor=self.floor)
         else:
             exposure = propensity[is_click]
-        outcome = PseudoOutcome.of(clicks, 1 / exposure, dtype=self.dtype)
+        return clicks, 1 / exposure
+
+    def _make_penalty(self, log: Ratings) -> Penalty:
         penalizes_offsets = self.offsets == "regularized"
         ridge = scaled_ridge(
             self.l2, log, n_factors=self.n_factors, penalizes_offsets=penalizes_offsets
         )
-        penalty = Penalty.equal(ridge, self.offsets)
-        return PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, penalty, workers)
+        return Penalty.equal(ridge, self.offsets)
 
     def _make_start(self, log: Ratings, initial_factors: Factors | None) -> Factors:
         return self._start_factors(log, initial_factors)

@@ -10,6 +10,7 @@ from unskew.errors import UsageError
 from unskew.factorization.engine import FrameEngine
 from unskew.io.duckdb_files import choose_reader
 from unskew.models import find_recommender
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Recommender
 from unskew.registry import LOCAL_ENGINES, engine_names, find_engine
 from unskew.workflows import inputs
@@ -38,15 +39,24 @@ def choose_engine(request: TrainingRequest) -> str:
         return name
     source = inputs.open_log(request)
     fits_memory = source.format != "parquet" or choose_reader("auto", source) == "memory"
-    is_single_fit = can_choose and not request.grid and LARGE_LOGS in engine_names()
+    can_read_files = can_choose and reads_frames(request.learner)
+    is_single_fit = can_read_files and not request.grid and LARGE_LOGS in engine_names()
     return "local" if fits_memory or not is_single_fit else LARGE_LOGS
 
 
 def takes_engine(learner: str) -> bool:
     """Whether engines other than the local one fit this learner."""
+    return "engine" in signature(_find_class(learner).fit).parameters
+
+
+def reads_frames(learner: str) -> bool:
+    """Whether engines that read the log themselves fit this learner."""
+    return issubclass(_find_class(learner), MatrixFactorization)
+
+
+def _find_class(learner: str) -> Any:
     target: Any = find_recommender(learner).target
-    model: Any = target if isinstance(target, type) else target.model  # a class, or a preset of one
-    return "engine" in signature(model.fit).parameters
+    return target if isinstance(target, type) else target.model  # a class, or a preset of one
 
 
 def reads_files(engine: str) -> bool:

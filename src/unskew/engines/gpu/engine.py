@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.factors import Factors
-from unskew.factorization.engine import FitRequest, FitResult
+from unskew.factorization.engine import FitRequest, FitResult, PseudoOutcomeRequest
+from unskew.factorization.solution import Solution
 from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions
 from unskew.registry import require_package
@@ -38,6 +39,13 @@ class GpuEngine:
         from unskew.engines.gpu.fitting import fit_on_device
 
         return fit_on_device(self.device, self.memory, request)
+
+    def run_pseudo_outcome(self, request: PseudoOutcomeRequest, /) -> Solution[Factors]:
+        """Fit to all cells, with the same sweeps and the same optimum as the local engine."""
+        _require_torch()
+        from unskew.engines.gpu.pseudo_outcome import fit_pseudo_outcome_on_device
+
+        return fit_pseudo_outcome_on_device(self.device, request)
 
     def positions(
         self,

@@ -5,26 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from unskew.data.factors import Factors
 from unskew.engines.gpu import cuda_rows, torch_rows
 from unskew.engines.gpu.cells import (
     DeviceBlock,
     DeviceCells,
     find_device,
     sort_both_ways,
-    to_device,
     to_host,
+)
+from unskew.engines.gpu.sweeps import (
+    DeviceFactors,
+    DeviceSweepingSolver,
+    factors_to_host,
+    squared_norm,
 )
 from unskew.engines.gpu.torch_rows import DeviceRows, RowPenalty
 from unskew.errors import UsageError
-from unskew.factorization.als import ItemSide, SweepingSolver, SweepState, best_constant
+from unskew.factorization.als import best_constant
 from unskew.factorization.engine import FitRequest, FitResult
 from unskew.factorization.objective import NoUniqueSolutionError
 from unskew.factorization.penalty import Penalty
@@ -56,12 +60,12 @@ def fit_on_device(device_name: str | None, memory: int | None, request: FitReque
     memory = _memory_for_log(device, request) if memory is None else memory
     by_user, by_item = sort_both_ways(request.log, request.weight, like=like, memory=memory)
     solver = DeviceSweeps(
+        like,
         by_user,
         by_item,
         request.penalty,
         request.offsets != "none",
         choose_row_solver(like, request.n_factors),
-        like,
     )
     total_weight, total_rating = by_user.totals  # waits until the log is sorted
     mean = total_rating / total_weight
@@ -75,7 +79,7 @@ def fit_on_device(device_name: str | None, memory: int | None, request: FitReque
             checkpoint=request.checkpoint,
             report=request.report,
         )
-    factors = Factors(*(_to_array(value) for value in _values(solution.parameters)))
+    factors = factors_to_host(solution.parameters)
     on_host = Solution(factors, solution.history, solution.stop_reason)
     return FitResult(on_host, mean, (by_user.starts.numpy(), items.result()))
 
@@ -107,19 +111,8 @@ def choose_row_solver(like: torch.Tensor, n_factors: int) -> SolveBlock:
     return torch_rows.solve_block
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceFactors:
-    """The fields of :class:`~unskew.data.factors.Factors` as tensors of the device."""
-
-    user_factors: torch.Tensor
-    item_factors: torch.Tensor
-    user_offset: torch.Tensor
-    item_offset: torch.Tensor
-    global_offset: float
-
-
 @dataclass(frozen=True, eq=False)
-class DeviceSweeps(SweepingSolver):
+class DeviceSweeps(DeviceSweepingSolver):
     """Alternating least squares whose parameters are :class:`DeviceFactors`.
 
     All sweeps are exact.
@@ -130,20 +123,6 @@ class DeviceSweeps(SweepingSolver):
     penalty: Penalty
     has_offsets: bool
     solve_block: SolveBlock
-    like: torch.Tensor
-    """A tensor with the dtype and the device of all parameters."""
-
-    def advance(self, state: SweepState, /) -> SweepState:
-        """One sweep. The start, or a state from a file, is first copied to the device."""
-        parameters: Any = DeviceFactors(*map(self._to_tensor, _values(state.parameters)))
-        previous = ItemSide(*map(self._to_tensor, _values(state.previous)))
-        on_device = replace(state, parameters=parameters, previous=previous)
-        return SweepingSolver.advance(self, on_device)
-
-    def _to_tensor(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            value = to_device(value, self.like.device).to(self.like.dtype)
-        return value
 
     def _sweep(self, start: Any, *, is_exact: bool) -> tuple[Any, float]:
         """Users, items, constant. The objective is that before the step of the constant."""
@@ -153,8 +132,8 @@ class DeviceSweeps(SweepingSolver):
         items, item_minima = self._solve_rows(self.by_item, users, c)
         sums = (
             item_minima.sum(),
-            _squared_norm(users.factors),
-            _squared_norm(users.offset),
+            squared_norm(users.factors),
+            squared_norm(users.offset),
             items.offset.double().sum(),
         )
         # One copy, so that the processor waits for the device only once.
@@ -196,18 +175,6 @@ class DeviceSweeps(SweepingSolver):
         row = int((~minima.isfinite()).int().argmax())
         n_cells = int(cells.starts[row + 1] - cells.starts[row])
         return NoUniqueSolutionError(cells.side, row, n_cells=n_cells, n_factors=n_factors)
-
-
-def _squared_norm(values: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.vector_norm(values, dtype=torch.float64).square()
-
-
-def _values(record: Any) -> list[Any]:
-    return [getattr(record, field.name) for field in fields(record)]
-
-
-def _to_array(value: Any) -> Any:
-    return to_host(value) if isinstance(value, torch.Tensor) else value
 
 
 def _copy_during_fit(tensor: torch.Tensor) -> Any:

@@ -1,0 +1,56 @@
+"""Which engines fit which learner; every other combination is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unskew.errors import UsageError
+from unskew.factorization.engine import AllCellsEngine
+from unskew.registry import find_engine
+
+
+def find_all_cells_engine(model: object, engine: str | object) -> AllCellsEngine | None:
+    """The engine that fits a model to all cells; None is this process."""
+    found = find_other_engine(engine)
+    if found is None or isinstance(found, AllCellsEngine):
+        return found
+    raise _refusal(model, engine, "Use `engine='gpu'` or `engine='local'` with the log in memory")
+
+
+def refuse_other_engines(model: object, engine: str | object) -> None:
+    """Raise an error that names the model unless ``engine`` is the local one."""
+    if find_other_engine(engine) is not None:
+        raise _refusal(model, engine, "Use `engine='local'`")
+
+
+def require_squared_loss(engine: str | object, loss: str) -> None:
+    """An error if an engine other than the local one shall fit another loss."""
+    if loss != "squared":
+        raise UsageError(
+            f"`engine={name_engine(engine)!r}` fits squared loss, not {loss} loss.",
+            parameter="loss",
+            value=loss,
+            remedy="Leave `engine` out, or use `loss='squared'`.",
+        )
+
+
+def find_other_engine(engine: str | object) -> Any:
+    """The engine object; None for ``"local"`` and for ``"auto"`` with a log in memory."""
+    if isinstance(engine, str) and engine == "auto":
+        return None
+    return find_engine(engine)
+
+
+def name_engine(engine: str | object) -> str:
+    """The name of an engine that was passed by name or as an object."""
+    return engine if isinstance(engine, str) else type(engine).__name__
+
+
+def _refusal(model: object, engine: str | object, remedy: str) -> UsageError:
+    name = name_engine(engine)
+    return UsageError(
+        f"{type(model).__name__} cannot be fitted by `engine={name!r}`.",
+        parameter="engine",
+        value=name,
+        remedy=f"{remedy}, or MatrixFactorization, which every engine fits.",
+    )
