@@ -270,7 +270,7 @@ class FrameRequest:
             )
         names = [self.position] if isinstance(self.position, str) else self.position
         require_list("position", names, of="names of columns")
-        for name in names or ():
+        for name in list(names) if names is not None else ():
             Instance(str, remedy="Pass the name of a column.")("position", name)
 
     def _find_roles(self, plan: QueryPlan, ids: Sequence[str]) -> ColumnRoles:
