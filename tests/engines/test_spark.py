@@ -522,7 +522,9 @@ def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
         "n_folds": 2,
         "engine": SparkEngine(n_blocks=2),
     }
-    with pytest.raises(UsageError, match="DoublyRobustFactorization cannot be fitted on Spark"):
+    with pytest.raises(
+        UsageError, match="DoublyRobustFactorization cannot be fitted by engine='SparkEngine'"
+    ):
         unskew.cross_validate(
             unskew.models.DoublyRobustFactorization(1), frame, propensities="propensity", **settings
         )

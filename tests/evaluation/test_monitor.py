@@ -256,7 +256,7 @@ def test_a_bad_batch_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize(
     ("propensity", "prediction", "match"),
-    [(0.05, 1.0, "row 0 has 20, above the promised max_weight=10"), (0.5, 30.0, "max_delta=8")],
+    [(0.05, 1.0, "row 0 has 20, above the stated max_weight=10"), (0.5, 30.0, "max_delta=8")],
 )
 def test_a_broken_promise_is_an_error(propensity: float, prediction: float, match: str) -> None:
     predictions = {"old": [1.0], "new": [prediction]}

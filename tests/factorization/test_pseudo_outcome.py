@@ -332,6 +332,7 @@ def test_factors_that_are_not_determined_ask_for_a_penalty() -> None:
             PseudoOutcome.of(log, correction), 20, "none", Penalty(0.0), workers
         )
         with pytest.raises(
-            UsageError, match=r"factors of every \w+ has no unique solution with a ridge of 0\."
+            UsageError,
+            match=r"factors of every \w+ has no unique, finite solution with a ridge of 0\.",
         ):
             minimize(solver, some_parameters(1, 20), max_iter=3, tol=0.0)

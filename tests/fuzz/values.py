@@ -150,6 +150,11 @@ def list_valid_of() -> dict[str, dict[str, Any]]:
             "previous": unskew.data.Factors(np.ones((3, 2)), np.ones((4, 2))),
             "share": 0.5,
         },
+        "LeaderboardData": {
+            "draw": lambda seed: unskew.model_selection.RandomTestData(log, log),
+            "published": (),
+        },
+        "LeaderboardData.of": {"data": unskew.model_selection.RandomTestData(log, log)},
         "rank_learners": {
             "data": unskew.model_selection.RandomTestData(log, log),
             "learners": {"mean": unskew.model_selection.Learner(GlobalMean())},

@@ -596,7 +596,7 @@ def test_a_free_effect_gives_a_warning() -> None:
         ({"n_restarts": 1.5}, "n_restarts must be a whole number"),
         ({"max_iter": 0}, "max_iter must be a whole number, at least 1"),
         ({"random_state": -1}, "random_state must be a whole number"),
-        ({"smoothing": 0}, "smoothing must be a finite number, above 0; got 0"),
+        ({"smoothing": 0}, "smoothing must be a finite number, above 0 and at most 1e\\+12; got 0"),
         ({"prior_strength": np.inf}, "prior_strength must be a finite number, above 0"),
         ({"tol": -1e-3}, "tol must be a finite number, at least 0"),
         (

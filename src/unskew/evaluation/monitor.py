@@ -254,10 +254,10 @@ class Monitor:
             )
             for number, metric in enumerate(self._metrics):
                 delta[number, position, is_observed] = metric(cells).value
-        self._require_promised_bounds(weight, delta)
+        self._require_stated_limits(weight, delta)
         return Batch(weight, delta, self._read_users(users, values.size))
 
-    def _require_promised_bounds(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
+    def _require_stated_limits(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
         for name, most, values in (
             ("max_weight", self.plan.max_weight, weight),
             ("max_delta", self.plan.max_delta, delta.max(axis=(0, 1))),
@@ -265,7 +265,7 @@ class Monitor:
             if most is not None and weight.size and float(values.max()) > most * (1 + 1e-9):
                 row = int(values.argmax())
                 raise BadPropensityError(
-                    f"row {row} has {values[row]:g}, above the promised `{name}={most:g}`: exact "
+                    f"row {row} has {values[row]:g}, above the stated `{name}={most:g}`: exact "
                     "confidence limits would be wrong.",
                     parameter=name,
                     value=float(values[row]),
@@ -284,8 +284,8 @@ class Monitor:
                 parameter="users",
                 remedy="Pass `users=...`, one for each row.",
             )
-        known = require_no_missing_ids(as_ids(users, "users"), kind="user")
-        ids = [str(each) for each in known.tolist()]
+        user_ids = require_no_missing_ids(as_ids(users, "users"), kind="user")
+        ids = [str(each) for each in user_ids.tolist()]
         if len(ids) != n_rows:
             raise UsageError(
                 f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.",

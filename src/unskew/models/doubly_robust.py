@@ -329,9 +329,18 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
             constant = outcome_constant(weight, errors.rating)
             imputed_part = None if self.penalizes == "correction" else base
             request = PseudoOutcomeRequest(
-                *(target, weight * errors.rating, imputed_part),
-                *(self.n_factors, self.offsets, penalty, self.dtype, start),
-                *(self.max_iter, self.tol, part, report),
+                log=target,
+                correction=weight * errors.rating,
+                imputed=imputed_part,
+                n_factors=self.n_factors,
+                offsets=self.offsets,
+                penalty=penalty,
+                dtype=self.dtype,
+                start=start,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                checkpoint=part,
+                report=report,
             )
             solution = training.engine.run_pseudo_outcome(request)
         else:

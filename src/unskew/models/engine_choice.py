@@ -11,16 +11,18 @@ from unskew.registry import find_engine
 
 def find_all_cells_engine(model: object, engine: str | object) -> AllCellsEngine | None:
     """The engine that fits a model to all cells; None is this process."""
-    found = find_other_engine(engine)
-    if found is None or isinstance(found, AllCellsEngine):
-        return found
-    raise _refusal(model, engine, "Use `engine='gpu'` or `engine='local'` with the log in memory")
+    other = find_other_engine(engine)
+    if other is None or isinstance(other, AllCellsEngine):
+        return other
+    raise _unfit_engine_error(
+        model, engine, "Use `engine='gpu'` or `engine='local'` with the log in memory"
+    )
 
 
 def refuse_other_engines(model: object, engine: str | object) -> None:
     """Raise an error that names the model unless ``engine`` is the local one."""
     if find_other_engine(engine) is not None:
-        raise _refusal(model, engine, "Use `engine='local'`")
+        raise _unfit_engine_error(model, engine, "Use `engine='local'`")
 
 
 def require_squared_loss(engine: str | object, loss: str) -> None:
@@ -46,7 +48,7 @@ def name_engine(engine: str | object) -> str:
     return engine if isinstance(engine, str) else type(engine).__name__
 
 
-def _refusal(model: object, engine: str | object, remedy: str) -> UsageError:
+def _unfit_engine_error(model: object, engine: str | object, remedy: str) -> UsageError:
     name = name_engine(engine)
     return UsageError(
         f"{type(model).__name__} cannot be fitted by `engine={name!r}`.",

@@ -87,10 +87,20 @@ class RelevanceFactorization(AllCellsRecommender):
         checkpoint: Checkpoint | None,
         report: Report | None,
     ) -> PseudoOutcomeRequest:
+        clicks, correction = self._divide_clicks(log, propensity)
         return PseudoOutcomeRequest(
-            *self._divide_clicks(log, propensity),
-            *(None, self.n_factors, self.offsets, self._make_penalty(log), self.dtype, start),
-            *(self.max_iter, self.tol, checkpoint, report),
+            log=clicks,
+            correction=correction,
+            imputed=None,
+            n_factors=self.n_factors,
+            offsets=self.offsets,
+            penalty=self._make_penalty(log),
+            dtype=self.dtype,
+            start=start,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            checkpoint=checkpoint,
+            report=report,
         )
 
     def _divide_clicks(self, log: Ratings, propensity: Vector | None) -> tuple[Ratings, Vector]:

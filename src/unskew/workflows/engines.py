@@ -7,9 +7,9 @@ from inspect import signature
 from typing import Any
 
 from unskew.errors import UsageError
-from unskew.factorization.engine import FrameEngine
+from unskew.factorization.engine import AllCellsEngine, FrameEngine
 from unskew.io.duckdb_files import choose_reader
-from unskew.models import find_recommender
+from unskew.models import DoublyRobustFactorization, RelevanceFactorization, find_recommender
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Recommender
 from unskew.registry import LOCAL_ENGINES, engine_names, find_engine
@@ -18,6 +18,8 @@ from unskew.workflows.requests import TrainingRequest
 
 LARGE_LOGS = "disk"
 """The engine for a log that would take more than half of the memory."""
+ALL_CELLS_LEARNERS = (DoublyRobustFactorization, RelevanceFactorization)
+"""Learners that minimise a sum over all cells, which engines with such a solver fit."""
 
 
 def choose_engine(request: TrainingRequest) -> str:
@@ -25,11 +27,9 @@ def choose_engine(request: TrainingRequest) -> str:
 
     Raises an error if the learner cannot be fitted by it.
     """
-    can_choose = takes_engine(request.learner)
     if request.engine != "auto":
         name = request.engine
-        if name not in LOCAL_ENGINES and not can_choose:
-            find_engine(name)  # an unknown name, or a missing package, is the first thing to say
+        if name not in LOCAL_ENGINES and not _can_fit(name, request.learner):
             raise UsageError(
                 f"the learner {request.learner!r} cannot be fitted by `engine={name!r}`.",
                 parameter="engine",
@@ -39,19 +39,29 @@ def choose_engine(request: TrainingRequest) -> str:
         return name
     source = inputs.open_log(request)
     fits_memory = source.format != "parquet" or choose_reader("auto", source) == "memory"
-    can_read_files = can_choose and reads_frames(request.learner)
-    is_single_fit = can_read_files and not request.grid and LARGE_LOGS in engine_names()
+    is_single_fit = (
+        reads_frames(request.learner) and not request.grid and LARGE_LOGS in engine_names()
+    )
     return "local" if fits_memory or not is_single_fit else LARGE_LOGS
 
 
 def takes_engine(learner: str) -> bool:
     """Whether engines other than the local one fit this learner."""
-    return "engine" in signature(_find_class(learner).fit).parameters
+    return reads_frames(learner) or issubclass(_find_class(learner), ALL_CELLS_LEARNERS)
 
 
 def reads_frames(learner: str) -> bool:
     """Whether engines that read the log themselves fit this learner."""
-    return issubclass(_find_class(learner), MatrixFactorization)
+    model = _find_class(learner)
+    return issubclass(model, MatrixFactorization) and "engine" in signature(model.fit).parameters
+
+
+def _can_fit(engine: str, learner: str) -> bool:
+    """Whether the engine fits the learner; an unknown name or a missing package is an error."""
+    if reads_frames(learner):
+        return True
+    target = find_engine(engine)
+    return takes_engine(learner) and isinstance(target, AllCellsEngine)
 
 
 def _find_class(learner: str) -> Any:

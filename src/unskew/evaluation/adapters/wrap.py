@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -149,8 +150,9 @@ def _count_required(function: Any) -> int:
 
 
 def _check_fallback(fallback: object) -> float | None:
+    ranks_last = isinstance(fallback, float) and fallback == -math.inf
     is_number = is_finite_number(fallback) and not isinstance(fallback, bool)
-    if fallback is None or is_number:
+    if fallback is None or is_number or ranks_last:
         return None if fallback is None else float(fallback)  # type: ignore[arg-type]
     raise UsageError(
         f"`fallback` must be a number; got {fallback!r}.",
