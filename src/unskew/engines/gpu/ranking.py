@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from unskew.data.factors import Factors
-from unskew.engines.gpu.cells import find_device, to_device, to_host
+from unskew.engines.gpu.cells import find_devices, to_device, to_host
 from unskew.errors import BadPredictionError
 from unskew.ranking.candidates import Candidates, select_users
 from unskew.ranking.positions import Positions
@@ -20,7 +20,7 @@ SCORES_ON_DEVICE, SCORES_ON_HOST = 1 << 27, 1 << 22
 
 
 def compute_positions_on_device(
-    device_name: str | None,
+    device_name: str | Sequence[str] | None,
     factors: Factors,
     user: IntVector,
     item: IntVector,
@@ -30,7 +30,7 @@ def compute_positions_on_device(
 
     The scores of each user are sorted once, and each cell is found among them by bisection.
     """
-    device = find_device(device_name)
+    device = find_devices(device_name)[0]
     user_rows, item_columns = _copy_factors(factors, device)
     codes, columns = to_device(user, device), to_device(item, device)
     order = torch.argsort(codes, stable=True)
@@ -61,13 +61,13 @@ def compute_positions_on_device(
 
 
 def best_items_on_device(
-    device_name: str | None,
+    device_name: str | Sequence[str] | None,
     factors: Factors,
     n_best: int,
     candidates: Candidates,
 ) -> tuple[npt.NDArray[np.integer], Scores]:
     """The best items of every user and their scores, as ``ranking.positions.best_items``."""
-    device = find_device(device_name)
+    device = find_devices(device_name)[0]
     user_rows, item_columns = _copy_factors(factors, device)
     items = np.empty((factors.n_users, n_best), np.int64)
     scores = np.empty((factors.n_users, n_best))
