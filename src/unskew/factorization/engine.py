@@ -154,7 +154,7 @@ class BatchEngine(Protocol):
     """Fits many logs in memory at once, for cross-validation."""
 
     def run(self, request: FitRequest, /) -> FitResult:
-        """Fit one of them."""
+        """Fit a single log, and return the factors as NumPy arrays."""
         ...
 
     def run_many(self, requests: Sequence[FitRequest], /) -> Iterator[FitResult]:

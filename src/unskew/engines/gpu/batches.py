@@ -326,6 +326,6 @@ def _split_seen(by_user: DeviceCells, n_fits: int, n_items: int) -> list[tuple[A
     n_users = (starts.size - 1) // n_fits
     seen = []
     for fit in range(n_fits):
-        own = starts[fit * n_users : (fit + 1) * n_users + 1]
-        seen.append((own - own[0], items[own[0] : own[-1]] - fit * n_items))
+        part = starts[fit * n_users : (fit + 1) * n_users + 1]
+        seen.append((part - part[0], items[part[0] : part[-1]] - fit * n_items))
     return seen

@@ -185,7 +185,7 @@ class CellBlocks(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[DeviceBlock]:
-        """All rows, in order."""
+        """Blocks of consecutive rows that together hold all rows in order."""
 
     @cached_property
     def totals(self) -> tuple[float, float]:
@@ -218,7 +218,7 @@ class ChangedCells(CellBlocks):
         return [self.change(block) for block in self.cells.blocks()]
 
     def blocks(self) -> Iterator[DeviceBlock]:
-        """Cells that are copied to the device in every sweep are computed again each time."""
+        """Cells that every sweep copies to the device are also changed in every sweep."""
         yield from self._changed if self.is_resident else map(self.change, self.cells.blocks())
 
 
@@ -241,7 +241,7 @@ class SplitCells(CellBlocks):
 
 @dataclass(frozen=True, eq=False)
 class DeviceCells(CellBlocks):
-    """Cells of one device."""
+    """Cells sorted by row for one device, which holds them or gets copies block by block."""
 
     side: Side
     starts: torch.Tensor

@@ -120,8 +120,11 @@ class DeviceSweeps(DeviceSweepingSolver):
             solved.append(self.solve_block(block, copies[block.device], global_offset, penalty))
         if len(solved) == 1:
             return solved[0]
-        home = self.like.device
-        rows, minima = [part.to(home) for part, _ in solved], [part.to(home) for _, part in solved]
+        first = self.like.device
+        rows, minima = (
+            [part.to(first) for part, _ in solved],
+            [part.to(first) for _, part in solved],
+        )
         factors, offsets = [part.factors for part in rows], [part.offset for part in rows]
         return DeviceRows(torch.cat(factors), torch.cat(offsets)), torch.cat(minima)
 
