@@ -7,6 +7,7 @@ Arrays are slots x requests, with 1 where a request has no such slot.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -250,6 +251,37 @@ class UniformProbabilities(PlackettLuceProbabilities):
     def exposure(self, curve: Vector) -> Matrix:
         total = np.cumsum(curve)[self.shown.slate_size - 1] / self.n_candidates
         return np.where(self.candidates.shown >= 0, total, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureProbabilities(BoundPolicy):
+    """One of several policies, drawn for each request with fixed probabilities."""
+
+    parts: tuple[BoundPolicy, ...]
+    shares: Vector
+    """The probability of each part; they add up to 1."""
+
+    @property
+    def provided(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset.intersection(*(part.provided for part in self.parts))
+
+    def _mix(self, values: Iterable[Matrix]) -> Matrix:
+        return np.tensordot(self.shares, np.array(list(values)), axes=1)
+
+    def step(self) -> Matrix:
+        """P(s_1, ..., s_k) over P(s_1, ..., s_k-1); 0 after a slot that no part fills so."""
+        down_to = self._mix(np.cumprod(part.step(), axis=0) for part in self.parts)
+        above = np.vstack([np.ones((1, down_to.shape[1])), down_to[:-1]])
+        return np.divide(down_to, above, out=np.zeros_like(down_to), where=above > 0)
+
+    def marginal(self) -> Matrix:
+        return self._mix(part.marginal() for part in self.parts)
+
+    def slate(self) -> Vector:
+        return self._mix(part.slate() for part in self.parts)
+
+    def exposure(self, curve: Vector) -> Matrix:
+        return self._mix(part.exposure(curve) for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
