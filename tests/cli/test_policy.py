@@ -220,6 +220,16 @@ def test_arms_of_an_ab_test_need_no_probabilities(tmp_path: Path) -> None:
         assert message in " ".join(failed.stderr.split())
 
 
+def test_a_file_without_a_column_is_named_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "odd.csv")
+    write_table({"query": [1], "sku": [2]}, path)
+
+    result = run("validate", "--impressions", path)
+
+    assert result.exit_code == 3
+    assert " ".join(result.stderr.split()).count("odd.csv") == 1
+
+
 def test_a_file_of_clicks_alone_says_what_to_do(columns: Columns, tmp_path: Path) -> None:
     clicked = [row for row, reward in enumerate(columns["clicked"]) if reward]
     table = {name: [values[row] for row in clicked] for name, values in columns.items()}

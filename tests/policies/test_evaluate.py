@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.slates import ItemScores, find_marginals, list_all, make_log, slate_probability
 
 import unskew
+from slates import ItemScores, find_marginals, list_all, make_log, slate_probability
 from unskew.data.impressions import Impressions
 from unskew.errors import (
     BadImpressionError,
@@ -307,6 +307,7 @@ def test_a_log_of_clicks_alone_has_no_interval(world: ImpressionSimulation) -> N
         result = unskew.evaluate_policies(clicks, {"same": TargetProbability(log.probability)})
 
     assert np.isnan(result.value("same").ci_low)
+    assert result.value("logged").ci_low == 3
     assert "No verdict" in make_page(result)
     assert "rewards are 1" in str(result)
 
@@ -410,7 +411,7 @@ def test_the_headline_is_the_narrowest_interval_that_no_weaker_assumption_contra
     assert headline.estimator == result.compare("new").estimator == estimator
     assert headline.describe({}) == others
     if others:
-        assert f"headline: new by {estimator}; {others}" in result.describe()
+        assert f"headline: 'new' by {estimator}; {others}" in result.describe()
 
 
 def test_the_page_says_which_estimator_decides_and_whether_others_agree(

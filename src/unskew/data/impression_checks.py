@@ -79,7 +79,8 @@ def check_probabilities(shown: Impressions) -> None:
         "probabilities are missing or outside (0, 1]",
         shown.name_row,
         parameter="probability",
-        remedy="An item that was shown had a probability above 0: check how it was logged.",
+        remedy="An item that was shown had a probability above 0: check how it was logged. If it "
+        "was not logged, leave out all rows of the request, which needs all its slots.",
         error_type=BadPropensityError,
     )
     if shown.probability_is is None and shown.n_slots > 1:

@@ -12,8 +12,10 @@ and E[f(s_1) / p_1] is the sum over all a in both cases. So each of these has me
     marginal   f(s_k) / p_k - f(s_1) / p_1
     step       f(s_k) / p_k - f(s_1) / p_1 + sum over j < k of f(s_j)
 
-For f, take the smaller of the shares of requests that show the item at positions 1 and k. They are
-counted over half of the users, and used for the other half. No context has to be known.
+No context has to be known. For f, take the share of requests that show the item above k over the
+mean of 1 / p^2 of its rows at positions 1 and k, which makes the error small where the difference
+of the kinds is large; 0 for items that were not shown at both. It is computed from half of the
+users and used for the other half.
 """
 
 from __future__ import annotations
@@ -105,13 +107,20 @@ def find_kind_terms(shown: Impressions) -> Mapping[str, Vector] | None:
     inverse = np.where(is_used, 1 / shown.probability[rows], 0.0)
     terms = {"marginal": np.zeros(shown.n_requests), "step": np.zeros(shown.n_requests)}
     for half in (shown.user_of_request % 2 == 0, shown.user_of_request % 2 == 1):
-        shares = [
-            np.bincount(each[used & ~half], minlength=shown.n_items) / shown.n_requests
-            for each, used in zip(item, is_used, strict=True)
-        ]
+        shares, squares = (
+            np.array(
+                [
+                    np.bincount(each[used], power[used], shown.n_items) / shown.n_requests
+                    for each, power, used in zip(item, powers, is_used & ~half, strict=True)
+                ]
+            )
+            for powers in (np.ones_like(inverse), inverse**2)
+        )
         for slot in range(1, len(rows)):
             request = np.flatnonzero(half & is_used[slot])
-            weight = np.minimum(shares[0], shares[slot])[item[: slot + 1, request]]
+            is_at_both = (shares[0] > 0) & (shares[slot] > 0)
+            variance = np.where(is_at_both, squares[0] + squares[slot], np.inf)
+            weight = (shares[:slot].sum(axis=0) / variance)[item[: slot + 1, request]]
             excess = weight[slot] * inverse[slot, request] - weight[0] * inverse[0, request]
             terms["marginal"][request] += excess
             terms["step"][request] += excess + weight[:slot].sum(axis=0)

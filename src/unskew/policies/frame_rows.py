@@ -256,7 +256,8 @@ def _row_error(name: str, count: int, n_rows: int) -> DataError:
             f"{what}: {of_rows} have a value that is missing or impossible.",
             parameter="probability" if name == "probability" else "targets",
             remedy="Probabilities lie in (0, 1], those of a target in [0, 1]; target positions are "
-            "whole numbers from 1 on, or missing.",
+            "whole numbers from 1 on, or missing. If a probability was not logged, leave out all "
+            "rows of the request.",
         )
     wrong = "not a whole number from 1 on" if name == "position" else "missing or not finite"
     return BadImpressionError(

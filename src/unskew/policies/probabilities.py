@@ -54,6 +54,10 @@ class BoundPolicy(ABC):
         """P(s), the product of the steps."""
         return np.asarray(self.step().prod(axis=0))
 
+    def explain_missing_in_shell(self, kind: str) -> str | None:
+        """The same on the command line; None if it is the same text."""
+        return None
+
     def require_known(self, kinds: tuple[str, ...], estimator: str, policy: str) -> None:
         """Raise an error if the policy does not have the probabilities that an estimator needs."""
         missing = [kind for kind in kinds if kind in WORDS and kind not in self.provided]
@@ -64,6 +68,7 @@ class BoundPolicy(ABC):
                 parameter="estimators",
                 value=estimator,
                 remedy=self.explain_missing(missing[0]),
+                shell_remedy=self.explain_missing_in_shell(missing[0]),
             )
 
     def explain_missing(self, kind: str) -> str:
@@ -119,6 +124,9 @@ class ColumnProbabilities(BoundPolicy):
             f"The column has {self.kind!r} probabilities: use estimators that read them, or pass a "
             "policy with scores (as `logging=...` for the log)."
         )
+
+    def explain_missing_in_shell(self, kind: str) -> str | None:
+        return f"The column has {self.kind!r} probabilities: use estimators that read them."
 
 
 @dataclass(frozen=True, eq=False)

@@ -248,6 +248,8 @@ class PolicyEvaluation(Result):
 
     def _has_no_interval(self, policy: str, estimator: str) -> bool:
         """Whether log or weights contradict the probabilities, or too few weights are positive."""
+        if policy == LOGGED:
+            return False
         if self._has_one_reward or (self.kind_check and self.kind_check.is_contradicted):
             return True
         needs = self._needs(estimator)
@@ -330,8 +332,9 @@ class PolicyEvaluation(Result):
     def _describe_headline(self) -> Iterator[str]:
         if len(self.estimators) > 1:
             headline = self.headline()
-            others = headline.describe({})
-            yield f"headline: {headline.policy} by {headline.estimator}; {others}"
+            verdict = f"{headline.policy!r} by {headline.estimator}; {headline.describe({})}"
+            is_known = not math.isnan(self.compare(headline.policy).ci_low)
+            yield f"headline: {verdict if is_known else 'no estimator has an interval'}"
 
     def _footer(self) -> list[str]:
         return [*map(str, self.problems()), self.describe()]
