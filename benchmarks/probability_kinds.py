@@ -1,8 +1,8 @@
 """How often the check of the stated kind of probability is right: step or marginal.
 
 Each case draws logs of 400 users and about 2,000 requests from one simulated world, with the step
-or the marginal probabilities of its Plackett-Luce logging policy. Each log is checked as what it is,
-and as the other kind.
+or the marginal probabilities of its Plackett-Luce logging policy. Each log is checked as what it
+is, and as the other kind.
 
     python benchmarks/probability_kinds.py --logs 500
 """

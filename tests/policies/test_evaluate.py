@@ -392,16 +392,18 @@ def make_result(
 @pytest.mark.parametrize(
     ("differences", "incomplete", "estimator", "others"),
     [
-        ({"ips": (0.3, 0.2), "rips": (0.25, 0.05)}, (), "rips", "ips cannot tell them apart"),
-        ({"ips": (0.3, 0.1), "rips": (0.25, 0.05)}, (), "rips", "ips agrees"),
+        ({"ips": (0.3, 0.2), "rips": (0.25, 0.05)}, (), "ips", "rips tells them apart"),
+        ({"ips": (0.3, 0.2), "snips": (0.25, 0.05)}, (), "snips", "ips cannot tell them apart"),
+        ({"ips": (0.3, 0.1), "rips": (0.25, 0.05)}, (), "ips", "rips agrees"),
         ({"ips": (0.6, 0.1), "rips": (0.1, 0.02)}, (), "ips", "rips disagrees"),
         ({"snips": (0.1, 0.02), "ips": (0.6, 0.1)}, (), "snips", "ips disagrees"),
         ({"rips": (0.2, 0.05), "pi": (0.5, 0.04)}, (), "pi", "rips disagrees"),
+        ({"iips": (0.2, 0.05), "rips": (0.2, 0.06)}, (), "rips", "iips agrees"),
         ({"snips": (0.2, 0.1), "dm": (0.21, 0.01)}, ("dm",), "snips", "dm agrees"),
         ({"dm": (0.21, 0.01)}, ("dm",), "dm", ""),
     ],
 )
-def test_the_headline_is_the_narrowest_interval_that_no_weaker_assumption_contradicts(
+def test_the_headline_assumes_least_and_then_has_the_narrowest_interval(
     differences: Any, incomplete: Any, estimator: str, others: str
 ) -> None:
     result = make_result(differences, incomplete)
@@ -414,15 +416,26 @@ def test_the_headline_is_the_narrowest_interval_that_no_weaker_assumption_contra
         assert f"headline: 'new' by {estimator}; {others}" in result.describe()
 
 
+def test_the_headline_needs_enough_weights_above_0() -> None:
+    world = unskew.simulate_impressions(60, 6, 4, random_state=0)
+
+    with pytest.warns(PropensityWarning, match=r"only \d+ of [\d,]+ requests have slate weights"):
+        result = unskew.evaluate_policies(
+            world.log, {"new": world.target}, logging=UniformSlate(), estimators=["snips", "iips"]
+        )
+
+    assert result.headline().estimator == "iips"
+
+
 def test_the_page_says_which_estimator_decides_and_whether_others_agree(
     world: ImpressionSimulation,
 ) -> None:
     result = unskew.evaluate_policies(world.log, {"new": world.target})
     page = make_page(result)
 
-    assert result.headline().estimator == "snrips"
-    assert "by SNRIPS" in page
-    assert "SNIPS" in result.to_record()["headline"]["others"]
+    assert result.headline().estimator == "snips"
+    assert "by SNIPS" in page
+    assert "RIPS" in result.to_record()["headline"]["others"]
     assert result.to_record()["headline"]["others"] in page
 
 

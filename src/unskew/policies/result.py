@@ -139,8 +139,8 @@ class PolicyEvaluation(Result):
     def headline(self) -> PolicyHeadline:
         """The estimator that decides by default, its best policy, and whether the others agree.
 
-        It is the one with the narrowest intervals, unless an estimator that assumes less about
-        users contradicts it; :mod:`unskew.policies.headline` has the whole rule.
+        It is the one that assumes least about users among those with reliable weights, and then
+        that with the narrowest intervals; :mod:`unskew.policies.headline` has the whole rule.
         """
         return find_headline(self)
 

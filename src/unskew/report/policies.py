@@ -47,9 +47,9 @@ CHECKS = (
     "effective is their effective sample size."
 )
 ESTIMATORS = (
-    "Estimators differ in what they assume about users. The headline takes the one with the "
-    "narrowest intervals, unless one that assumes less contradicts it: IPS and SNIPS assume "
-    "nothing."
+    "Estimators differ in what they assume about users. The headline takes the one that assumes "
+    "least among those with reliable weights: IPS and SNIPS assume nothing. Others are right only "
+    "under their conditions."
 )
 
 
@@ -122,7 +122,7 @@ def _write_headline(record: Record) -> Headline:
         verdict = f"{best} earns more than the logging policy "
     else:
         verdict = f"{best} earns less than the logging policy "
-    ending = f"({text} a request by {label}, if {record['conditions'][estimator]})."
+    ending = f"({text} a request by {label}, under its condition below)."
     others = f" {headline['others']}." if headline["others"] else ""
     return ((verdict, True), (f"{ending}{others}", False))
 
