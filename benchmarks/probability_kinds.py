@@ -29,7 +29,6 @@ CASES = {
     "6 items, 3 slots, uniform": (6, 3, 0.0),
     "20 items, 5 slots": (20, 5, 1.0),
     "50 items, 5 slots, sharp": (50, 5, 3.0),
-    "300 items, 10 slots": (300, 10, 1.0),
 }
 
 

@@ -76,13 +76,13 @@ def find_headline(result: PolicyEvaluation) -> PolicyHeadline:
     chosen = _choose(comparisons, result.incomplete)
     best = max(comparisons[chosen], key=lambda each: (_has_interval(each), each.difference))
     names = [field.name for field in fields(PolicyHeadline)][2:]
-    said: dict[str, list[str]] = {name: [] for name in names}
+    verdicts: dict[str, list[str]] = {name: [] for name in names}
     for estimator, listed in comparisons.items():
         if estimator != chosen:
             other = listed[result.policies.index(best.first)]
-            said[_compare_verdicts(best, other)].append(estimator)
+            verdicts[_compare_verdicts(best, other)].append(estimator)
     return PolicyHeadline(
-        chosen, best.first, **{name: tuple(names) for name, names in said.items()}
+        chosen, best.first, **{name: tuple(names) for name, names in verdicts.items()}
     )
 
 
