@@ -24,7 +24,6 @@ WORLDS = {
     "position-plackett-luce": STEP,
     "cascade-plackett-luce": STEP,
     "general-plackett-luce": STEP,
-    "position-uniform": (*STEP, "iips", "sniips"),
 }
 
 

@@ -1,7 +1,7 @@
 """Which estimator a result speaks of first, and whether the others agree.
 
-The rule looks at weights, assumptions and the width of intervals, never at a verdict. First comes
-the estimator
+The rule looks at weights, assumptions and the width of intervals, never at a verdict. The first
+estimator is the one
 
 1. with reliable intervals for most policies: the weights have mean 1 and enough of them are above 0;
 2. whose intervals leave out no error, as those of 'dm' (of its regression) and of 'pbm' with an
