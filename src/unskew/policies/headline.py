@@ -3,7 +3,7 @@
 The rule looks at weights, assumptions and the width of intervals, never at a verdict. The first
 estimator is the one
 
-1. with reliable intervals for most policies: the weights have mean 1 and enough of them are above 0;
+1. with reliable intervals for most policies: weights have mean 1, and enough of them are above 0;
 2. whose intervals leave out no error, as those of 'dm' (of its regression) and of 'pbm' with an
    examination curve of plain numbers do;
 3. that assumes least about users;
