@@ -273,8 +273,9 @@ class MixtureProbabilities(BoundPolicy):
     def provided(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset.intersection(*(part.provided for part in self.parts))
 
-    def _mix(self, values: Iterable[Matrix]) -> Matrix:
-        return np.tensordot(self.shares, np.array(list(values)), axes=1)
+    def _mix(self, values: Iterable[npt.NDArray[np.floating]]) -> Matrix:
+        mixed: Matrix = np.tensordot(self.shares, np.array(list(values)), axes=1)
+        return mixed
 
     def step(self) -> Matrix:
         """P(s_1, ..., s_k) over P(s_1, ..., s_k-1); 0 after a slot that no part fills so."""
