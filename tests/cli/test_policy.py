@@ -158,6 +158,89 @@ def test_a_uniform_log_and_a_saved_model(
     assert rows[1]["estimate"] != pytest.approx(expected.value("mf").estimate)
 
 
+def test_two_policies_are_compared(folder: Path) -> None:
+    arguments = (
+        *("policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY),
+        *("--target", "new=p_new", "--target", "same=p", "--estimator", "snips,snrips"),
+        *("--compare", "new", "same"),
+    )
+    printed = run(*arguments)
+    record = json.loads(run(*arguments, "--json").stdout)
+    gated = run(*arguments, "--fail-if", "compare.snips.difference.new>0.1")
+
+    assert printed.exit_code == 0, printed.output
+    assert "new minus same" in printed.stdout
+    rows = record["comparisons"]
+    assert [(row["first"], row["second"]) for row in rows] == [("new", "same")] * 2
+    with_logged = [row for row in record["differences"] if row["first"] == "new"]
+    assert rows[0]["difference"] == pytest.approx(with_logged[0]["difference"])
+    assert gated.exit_code == 4
+    unknown = run(*arguments[:-1], "old")
+    assert unknown.exit_code == 2
+    assert "old" in unknown.stderr
+
+
+def test_arms_of_an_ab_test_need_no_probabilities(tmp_path: Path) -> None:
+    world = unskew.simulate_impressions(800, logging="rankers", n_rankers=2, random_state=3)
+    log = world.log
+    places = [
+        np.argsort(np.argsort(-scores, axis=1), axis=1)[log.users[log.user] % 2, log.item] + 1
+        for scores in world.logging_scores
+    ]
+    write_table(
+        {
+            "request_id": log.request.tolist(),
+            "user_id": log.users[log.user].tolist(),
+            "item_id": log.item.tolist(),
+            "position": log.position.tolist(),
+            "clicked": log.reward.tolist(),
+            "a": places[0].tolist(),
+            "b": places[1].tolist(),
+        },
+        str(tmp_path / "ab.csv"),
+    )
+    arguments = ("policy", "evaluate", str(tmp_path / "ab.csv"), "--ranking", "a", "--json")
+    arms = ("--arm", "0.5=a", "--arm", "0.5=b")
+
+    result = run(*arguments, *arms)
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["warnings"] == []
+    (row,) = [row for row in record["rows"] if (row["policy"], row["estimator"]) == ("a", "snips")]
+    truth = world.value(world.logging_scores[0])
+    assert abs(row["estimate"] - truth) < 4 * row["std_error"]
+    for wrong, message in (
+        (("--arm", "half=a"), "must be a number, as in 0.5=COL"),
+        (("--arm", "0.5=a", "--arm", "b"), "1 of 2 rankings have a share"),
+        ((*arms, "--logging", "uniform"), "both say how the log was made"),
+        ((*arms, "--reader", "duckdb"), "--arm needs the candidates"),
+    ):
+        failed = run(*arguments, *wrong)
+        assert failed.exit_code == 2
+        assert message in " ".join(failed.stderr.split())
+
+
+def test_a_file_without_a_column_is_named_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "odd.csv")
+    write_table({"query": [1], "sku": [2]}, path)
+
+    result = run("validate", "--impressions", path)
+
+    assert result.exit_code == 3
+    assert " ".join(result.stderr.split()).count("odd.csv") == 1
+
+
+def test_a_file_of_clicks_alone_says_what_to_do(columns: Columns, tmp_path: Path) -> None:
+    clicked = [row for row, reward in enumerate(columns["clicked"]) if reward]
+    table = {name: [values[row] for row in clicked] for name, values in columns.items()}
+    write_table(table, str(tmp_path / "clicks.csv"))
+
+    result = run("policy", "position-bias", str(tmp_path / "clicks.csv"))
+
+    assert result.exit_code == 3
+    assert "Write every item that was shown into the log" in result.stderr
+
+
 def test_gates_compare_with_the_log(folder: Path) -> None:
     arguments = ("policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY, "--target", "p_new")
 

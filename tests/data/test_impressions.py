@@ -10,7 +10,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from unskew import Impressions, validate
+from unskew import Impressions, simulate_impressions, validate
+from unskew.data.impression_checks import ImpressionFinding
+from unskew.data.impressions import ProbabilityKind
 from unskew.errors import (
     BadImpressionError,
     BadPropensityError,
@@ -217,6 +219,18 @@ def test_unequal_step_probabilities_of_equal_prefixes_are_reported() -> None:
 
     assert (finding.check, finding.count) == ("unequal step probabilities", 1)
     assert "0.4, 0.5" in finding.example
+
+
+def test_probabilities_of_another_kind_are_reported() -> None:
+    log = simulate_impressions(300, logging="plackett-luce", random_state=0).log
+
+    def find(kind: ProbabilityKind) -> list[ImpressionFinding]:
+        findings = validate(log._replace_valid(probability_is=kind)).findings
+        return [each for each in findings if each.check == "probabilities of another kind"]
+
+    (finding,) = find("marginal")
+    assert finding.example == "stated marginal, found step"
+    assert find("step") == []
 
 
 @pytest.mark.parametrize(("value", "meaning"), [(1.0, "deterministic"), (0.2, "uniform")])

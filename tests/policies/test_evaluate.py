@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import pandas as pd
 import pytest
 
 import unskew
+from slates import ItemScores, find_marginals, list_all, make_log, slate_probability
 from unskew.data.impressions import Impressions
 from unskew.errors import (
     BadImpressionError,
@@ -18,15 +22,25 @@ from unskew.errors import (
     BadPropensityError,
     PropensityWarning,
     UnknownNameError,
+    UnskewWarning,
     UsageError,
 )
 from unskew.estimators import Clip, Switch
+from unskew.estimators.estimate import Estimate
 from unskew.estimators.transforms import Dynamic
-from unskew.policies import PlackettLuce, TargetProbability, TargetRanking, UniformSlate
-from unskew.policies.plan import PolicyPlan
+from unskew.policies import (
+    PlackettLuce,
+    PolicyEvaluation,
+    PolicyMixture,
+    TargetProbability,
+    TargetRanking,
+    UniformSlate,
+)
+from unskew.policies.plan import CandidateReader, PolicyPlan
 from unskew.policies.targets import as_policy
 from unskew.policies.terms import Term, TermSums
 from unskew.simulation import ImpressionSimulation
+from unskew.simulation.impressions import KindScores
 
 EVERY = ["ips", "snips", "rips", "snrips", "iips", "sniips", "pbm", "snpbm", "pi", "snpi"]
 CURVE = [1.0, 1 / 2, 1 / 3]
@@ -169,16 +183,273 @@ def test_step_probabilities_that_are_called_marginal_are_caught(
         probability=log.probability, probability_is="marginal",
     )  # fmt: skip
 
-    with pytest.warns(
-        PropensityWarning,
-        match=r"mean of the marginal weights at position 2 of policy 'new' is 0\.8\d* .* must be 1",
-    ):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         result = unskew.evaluate_policies(wrong, {"new": world.target}, estimators=["iips"])
+
+    texts = [str(each.message) for each in caught]
+    assert any(
+        re.search(
+            r"mean of the marginal weights at position 2 of policy 'new' is 0\.8\d* .* must be 1",
+            text,
+        )
+        for text in texts
+    )
 
     assert np.isnan(result.value("new").ci_low)
     assert result.compare("new").better is None
     assert "must be 1" in str(result.compare("new"))
     assert [check.is_off for check in result.checks] == [False, True, True]
+
+
+def make_page(result: PolicyEvaluation) -> str:
+    with TemporaryDirectory() as folder:
+        return result.to_html(Path(folder) / "page.html").read_text()
+
+
+def relabel(log: Impressions, kind: Any, probability: Any = None) -> Impressions:
+    """The log with probabilities of a stated kind, which are also the column ``same``."""
+    values = log.probability if probability is None else probability
+    return Impressions.from_arrays(
+        log.request, log.users[log.user], log.item, log.reward, position=log.position,
+        probability=values, probability_is=kind, other={"same": values},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("logging", ["uniform", "plackett-luce"])
+@pytest.mark.parametrize("true_kind", ["step", "marginal"])
+@pytest.mark.parametrize("stated", ["step", "marginal", "product"])
+def test_the_stated_kind_is_checked_even_if_log_and_target_are_of_one_kind(
+    logging: Any, true_kind: str, stated: Any
+) -> None:
+    world = unskew.simulate_impressions(400, logging=logging, random_state=1)
+    log, policy = world.log, PlackettLuce(KindScores(world.logging_scores))
+    probability = log.probability
+    if true_kind == "marginal":
+        columns = PolicyPlan({"same": policy}, logging=policy, estimators=("iips",)).bind(log)
+        probability = np.empty(len(log))
+        probability[log.slots.T] = columns["same"].target.marginal()
+    wrong = relabel(log, stated, probability)
+    estimator = "rips" if stated == "step" else "iips"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PropensityWarning)
+        result = unskew.evaluate_policies(wrong, {"new": "same"}, estimators=[estimator])
+
+    assert all(check.mean == 1 for check in result.checks)
+    is_right = stated in (true_kind, "product") and (stated, true_kind) != ("product", "step")
+    assert result.kind_check is not None
+    assert result.kind_check.is_contradicted == (not is_right)
+    assert np.isnan(result.value("new").ci_low) == (not is_right)
+    if not is_right:
+        message = f"stated as '{stated}', but this log has '{true_kind}' probabilities"
+        assert message in "".join(map(str, result.problems()))
+        assert message in str(result)
+        assert "probabilities are stated as" in make_page(result)
+        assert message in str(result.compare("new"))
+
+
+def test_a_log_that_cannot_show_the_kind_says_so_beside_the_number() -> None:
+    world = unskew.simulate_impressions(60, 200, 2, logging="plackett-luce", random_state=0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PropensityWarning)
+        result = unskew.evaluate_policies(
+            relabel(world.log, "marginal"), {"new": "same"}, estimators=["iips"]
+        )
+
+    assert result.kind_check is not None
+    assert result.kind_check.is_open
+    assert "cannot show whether its probabilities are 'marginal', as stated" in str(result)
+    assert "cannot show whether" in make_page(result)
+
+
+def test_kinds_that_are_equal_are_not_checked(world: ImpressionSimulation) -> None:
+    one_slot = unskew.simulate_impressions(50, n_slots=1, random_state=0)
+    independent = unskew.simulate_impressions(300, logging="product", random_state=0)
+
+    for log in (one_slot.log, independent.log):
+        result = unskew.evaluate_policies(
+            log, {"same": TargetProbability(log.probability)}, estimators=["ips"]
+        )
+        assert result.kind_check is None
+    by_policy = unskew.evaluate_policies(
+        world.log, {"new": world.target}, estimators=["iips"], logging=UniformSlate()
+    )
+    assert by_policy.kind_check is None
+
+
+def test_an_item_that_is_always_first_does_not_look_like_another_kind() -> None:
+    rng = np.random.default_rng(0)
+    n = 2000
+    second = 1 + rng.integers(3, size=n)
+    log = Impressions.from_arrays(
+        np.repeat(np.arange(n), 2), np.repeat(np.arange(n), 2),
+        np.column_stack([np.zeros(n, dtype=int), second]).ravel(), rng.integers(2, size=2 * n),
+        position=np.tile([1, 2], n), probability=np.tile([1, 1 / 3], n), probability_is="step",
+    )  # fmt: skip
+    result = unskew.evaluate_policies(
+        log, {"same": TargetProbability(log.probability)}, estimators=["rips"]
+    )
+
+    assert result.kind_check is not None
+    assert result.kind_check.is_open
+
+
+def test_a_log_of_clicks_alone_has_no_interval(world: ImpressionSimulation) -> None:
+    log = world.log
+    clicks = Impressions.from_arrays(
+        log.request, log.user, log.item, np.ones(len(log)), position=log.position,
+        probability=log.probability, probability_is="step",
+    )  # fmt: skip
+
+    with pytest.warns(UnskewWarning, match=r"all [\d,]+ rewards are 1: .* not clicked"):
+        result = unskew.evaluate_policies(clicks, {"same": TargetProbability(log.probability)})
+
+    assert np.isnan(result.value("same").ci_low)
+    assert result.value("logged").ci_low == 3
+    assert "No verdict" in make_page(result)
+    assert "rewards are 1" in str(result)
+
+
+def test_arms_of_an_ab_test_are_evaluated_as_a_mixture() -> None:
+    world = unskew.simulate_impressions(3000, 6, 3, logging="rankers", n_rankers=2, random_state=3)
+    arms = [TargetRanking(scores=KindScores(scores)) for scores in world.logging_scores]
+    shares = [0.5, 0.5]
+
+    result = unskew.evaluate_policies(
+        world.log, {"a": arms[0], "b": arms[1]}, logging=PolicyMixture(arms), examination=CURVE,
+        estimators=["ips", "snips", "rips", "iips", "pbm"],
+    )  # fmt: skip
+
+    for name, scores in zip("ab", world.logging_scores, strict=True):
+        for estimator in result.estimators:
+            value = result.value(name, estimator=estimator)
+            assert abs(value.estimate - world.value(scores)) < 4 * value.std_error
+    assert list(result.problems()) == []
+    unequal = PolicyMixture(arms, shares).bind(
+        world.log, CandidateReader(world.log, None, None), "mix"
+    )
+    np.testing.assert_allclose(unequal.slate(), unequal.step().prod(axis=0))
+
+
+def test_a_mixture_has_the_probabilities_of_its_parts() -> None:
+    slates = list_all(4, 2, repeats=False)
+    log = make_log(slates, np.zeros(slates.shape))
+    scores = [np.array([1.0, 0.0, 2.0, 0.5]), np.zeros(4)]
+    mixture = PolicyMixture([PlackettLuce(ItemScores(each)) for each in scores], [0.3, 0.7])
+
+    bound = mixture.bind(log, CandidateReader(log, None, None), "mix")
+
+    exact = [slate_probability("plackett-luce", each, slates) for each in scores]
+    probability = 0.3 * exact[0] + 0.7 * exact[1]
+    np.testing.assert_allclose(bound.slate(), probability)
+    np.testing.assert_allclose(bound.step().prod(axis=0), probability)
+    by_slot = find_marginals(probability, slates, 4)
+    np.testing.assert_allclose(bound.marginal(), by_slot[np.arange(2)[:, None], slates.T])
+
+
+def test_logged_arms_without_probabilities_have_no_value_by_pbm() -> None:
+    world = unskew.simulate_impressions(300, 6, 3, logging="rankers", n_rankers=2, random_state=3)
+    arm = TargetRanking(scores=KindScores(world.logging_scores[0]))
+
+    with pytest.warns(PropensityWarning, match=r"not in the requests .* logging=PolicyMixture"):
+        result = unskew.evaluate_policies(world.log, {"a": arm}, examination=CURVE)
+
+    assert np.isnan(result.value("a").estimate)
+    assert np.isnan(result.compare("a").difference)
+
+
+@pytest.mark.parametrize(
+    ("policies", "shares", "message"),
+    [
+        ([], None, "policies must be a list of policies"),
+        (["p"], None, "policies must be a list of policies"),
+        ([UniformSlate()], [0.5], "with the sum 1"),
+        ([UniformSlate()] * 2, [1.0], "a number above 0 for each of 2 policies"),
+        ([UniformSlate()] * 2, [0.0, 1.0], "a number above 0"),
+    ],
+)
+def test_mixtures_are_checked(policies: Any, shares: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        PolicyMixture(policies, shares)
+
+
+def make_result(
+    differences: dict[str, tuple[float, float]], incomplete: tuple[str, ...] = ()
+) -> PolicyEvaluation:
+    """A result with a difference of ``new`` from ``logged`` and its error, by estimator."""
+    estimates = {
+        name: Estimate(np.array([1 + difference, 1.0]), np.diag([error**2, 0.0]), 1000)
+        for name, (difference, error) in differences.items()
+    }
+    return PolicyEvaluation(
+        ("new",), tuple(differences), estimates, dict.fromkeys(differences, ("new", "logged")),
+        0.95, "user", 1000, 2000, 2, incomplete=incomplete,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("differences", "incomplete", "estimator", "others"),
+    [
+        ({"ips": (0.3, 0.2), "rips": (0.25, 0.05)}, (), "ips", "rips tells them apart"),
+        ({"ips": (0.3, 0.2), "snips": (0.25, 0.05)}, (), "snips", "ips cannot tell them apart"),
+        ({"ips": (0.3, 0.1), "rips": (0.25, 0.05)}, (), "ips", "rips agrees"),
+        ({"ips": (0.6, 0.1), "rips": (0.1, 0.02)}, (), "ips", "rips disagrees"),
+        ({"snips": (0.1, 0.02), "ips": (0.6, 0.1)}, (), "snips", "ips disagrees"),
+        ({"rips": (0.2, 0.05), "pi": (0.5, 0.04)}, (), "pi", "rips disagrees"),
+        ({"iips": (0.2, 0.05), "rips": (0.2, 0.06)}, (), "rips", "iips agrees"),
+        ({"snips": (0.2, 0.1), "dm": (0.21, 0.01)}, ("dm",), "snips", "dm agrees"),
+        ({"dm": (0.21, 0.01)}, ("dm",), "dm", ""),
+    ],
+)
+def test_the_headline_assumes_least_and_then_has_the_narrowest_interval(
+    differences: Any, incomplete: Any, estimator: str, others: str
+) -> None:
+    result = make_result(differences, incomplete)
+
+    headline = result.headline()
+
+    assert headline.estimator == result.compare("new").estimator == estimator
+    assert headline.describe({}) == others
+    if others:
+        assert f"headline: 'new' by {estimator}; {others}" in result.describe()
+
+
+def test_the_headline_needs_enough_weights_above_0() -> None:
+    world = unskew.simulate_impressions(60, 6, 4, random_state=0)
+
+    with pytest.warns(PropensityWarning, match=r"only \d+ of [\d,]+ requests have slate weights"):
+        result = unskew.evaluate_policies(
+            world.log, {"new": world.target}, logging=UniformSlate(), estimators=["snips", "iips"]
+        )
+
+    assert result.headline().estimator == "iips"
+
+
+def test_the_page_says_which_estimator_decides_and_whether_others_agree(
+    world: ImpressionSimulation,
+) -> None:
+    result = unskew.evaluate_policies(world.log, {"new": world.target})
+    page = make_page(result)
+
+    assert result.headline().estimator == "snips"
+    assert "by SNIPS" in page
+    assert "RIPS" in result.to_record()["headline"]["others"]
+    assert result.to_record()["headline"]["others"] in page
+
+
+def test_errors_of_callables_are_named(world: ImpressionSimulation) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("no such table")
+
+    with pytest.raises(BadPredictionError, match=r"scoring [\d,]+ pairs .*no such table") as info:
+        unskew.evaluate_policies(world.log, {"new": fail})
+    assert isinstance(info.value.__cause__, RuntimeError)
+    with pytest.raises(UsageError, match=r"transform failed: RuntimeError: no such table"):
+        unskew.evaluate_policies(
+            world.log, {"new": world.target}, estimators=["ips"], transform=fail
+        )
 
 
 def test_checks_of_right_probabilities_are_quiet(world: ImpressionSimulation) -> None:
@@ -378,7 +649,7 @@ def test_a_deterministic_log_without_probabilities_is_evaluated_by_pbm() -> None
 def test_items_that_a_deterministic_log_never_shows_are_reported() -> None:
     world = unskew.simulate_impressions(500, 6, 2, logging="rankers", n_rankers=1, random_state=0)
 
-    with pytest.warns(PropensityWarning, match=r"exposure weights .* items that the log never"):
+    with pytest.warns(PropensityWarning, match=r"\d+.\d\d% of the examination to items"):
         unskew.evaluate_policies(world.log, {"new": world.target}, examination=[1, 0.5])
 
 

@@ -11,7 +11,7 @@ import pytest
 from unskew import Impressions, Ratings, evaluate
 from unskew.errors import BadImpressionError, NotFittedError, NotIdentifiedError, UsageError
 from unskew.policies.examination import ClickTable, estimate_all_pairs, estimate_conditional
-from unskew.policies.position_bias import PositionBias
+from unskew.policies.position_bias import Method, PositionBias
 from unskew.simulation import simulate_impressions
 
 TRUE = np.array([1.0, 0.5, 0.3])
@@ -120,15 +120,23 @@ def test_swaps_compare_click_rates_and_know_their_error() -> None:
 
 
 def test_a_ranking_that_never_changes_identifies_nothing() -> None:
-    fixed = make_log([(0, 1, 1.0), (1, 2, 1.0)] * 5)
+    fixed = make_log([(0, 1, 1.0), (1, 2, 0.0)] * 5)
     with pytest.raises(NotIdentifiedError, match="no user and item was shown at two positions"):
         PositionBias().fit(fixed)
 
-    groups = [(0, 1, 1.0), (0, 2, 1.0), (1, 3, 1.0), (1, 4, 1.0)]
+    groups = [(0, 1, 1.0), (0, 2, 1.0), (1, 3, 1.0), (1, 4, 1.0), (2, 1, 0.0)]
     with pytest.raises(
         NotIdentifiedError, match=r"2 groups that no clicked cell connects: 1, 2 \| 3, 4\."
     ):
         PositionBias().fit(make_log(groups))
+
+
+@pytest.mark.parametrize("method", ["conditional", "swaps"])
+def test_a_log_of_clicks_alone_is_refused(method: Method, log: Impressions) -> None:
+    clicked = log.take(np.flatnonzero(log.reward[log.slots].all(axis=1)))
+
+    with pytest.raises(NotIdentifiedError, match=r"all [\d,]+ rows have .* reward 0"):
+        PositionBias(method=method, swap="position").fit(clicked)
 
 
 def test_a_position_without_clicks_is_refused_by_name() -> None:

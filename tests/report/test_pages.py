@@ -832,7 +832,7 @@ def test_of_many_learners_the_best_are_drawn(made: dict[str, Any]) -> None:
 
 def test_a_policy_without_an_interval_has_no_verdict_and_is_not_in_the_legend() -> None:
     world = simulate_impressions(300, 6, 2, logging="rankers", n_rankers=1, random_state=0)
-    with pytest.warns(PropensityWarning, match="neither has an interval"):
+    with pytest.warns(PropensityWarning, match="are not in the requests it is evaluated on"):
         result = evaluate_policies(world.log, {"new": world.target}, examination=[1, 0.5])
     page = build_page(record_of(result))
     values, differences = page.sections[:2]

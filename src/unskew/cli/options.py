@@ -499,6 +499,20 @@ def parse_named_columns(
     return columns
 
 
+def parse_arms(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[tuple[str, float | None], ...]:
+    """Columns and shares, from ``SHARE=COL`` or from ``COL``, which has no share."""
+    arms: list[tuple[str, float | None]] = []
+    for text in texts:
+        share, separator, column = text.partition("=")
+        try:
+            arms.append((column, float(share)) if separator else (text, None))
+        except ValueError as error:
+            raise click.BadParameter(f"{share!r} must be a number, as in 0.5=COL.") from error
+    return tuple(arms)
+
+
 def split_numbers(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[float, ...]:

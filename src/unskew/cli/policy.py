@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,11 @@ from unskew.policies import POLICY_ESTIMATORS
 from unskew.tables import UNDECIDED
 from unskew.workflows.gates import Gate
 from unskew.workflows.requests import PolicyRequest, PositionBiasRequest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unskew.evaluation.result import Comparison
 
 POLICY_ESTIMATOR = options.DeclaredName(
     "Estimators", lambda: {each.name: each.summary for each in POLICY_ESTIMATORS.values()}
@@ -55,8 +61,8 @@ COMMANDS.add(
     multiple=True,
     metavar="[NAME=]COL",
     callback=options.parse_named_columns,
-    help="A policy: a column of LOG with the position that it gives each shown item; empty if it "
-    "does not show the item.",
+    help="A policy: a column of LOG with the position that it gives each shown item among all "
+    "candidates of the request, not among the shown ones; empty if it does not show the item.",
 )
 @click.option(
     "--model",
@@ -69,6 +75,15 @@ COMMANDS.add(
     "--logging",
     ["column", "uniform"],
     "How the log was made: by the column --probability, or uniform draws from the candidates.",
+)
+@click.option(
+    *("--arm", "arms"),
+    multiple=True,
+    metavar="[SHARE=]COL",
+    callback=options.parse_arms,
+    help="LOG is from an A/B test of rankings without logged probabilities: the column of the "
+    "position that one of them gives each shown item, and its share of requests (default: equal). "
+    "Repeat it for each ranking.",
 )
 @click.option(
     "--candidates",
@@ -117,6 +132,12 @@ COMMANDS.add(
     "not check that a request shows an item once. auto takes DuckDB if LOG does not fit into "
     "memory and policies are columns.",
 )
+@click.option(
+    "--compare",
+    nargs=2,
+    metavar="A B",
+    help="Compare two policies request by request; one may be logged.",
+)
 @options.fail_option("this holds: snips.ci_low<0.1, compare.snips.ci_low<0.")
 @options.json_option
 @options.table_option(
@@ -129,6 +150,7 @@ COMMANDS.add(
 def evaluate(
     request: PolicyRequest,
     *,
+    compare: tuple[str, str] | None,
     gates: tuple[Gate, ...],
     as_json: bool,
     output: str | None,
@@ -143,7 +165,8 @@ def evaluate(
     \b
     Numbers that an expression of --fail-if can compare with a limit:
       ESTIMATOR.FIELD[.POLICY]          estimate, std_error, ci_low or ci_high
-      compare.ESTIMATOR.FIELD[.POLICY]  difference, ci_low, ci_high or p_value
+      compare.ESTIMATOR.FIELD[.POLICY]  difference, ci_low, ci_high or p_value, against
+                                        logged; of A against B after --compare A B
       n_requests                        the number of requests
 
     \b
@@ -151,37 +174,51 @@ def evaluate(
       unskew policy evaluate l.csv --probability p --probability-is step --target q
       unskew policy evaluate shown.csv --ranking new=col --examination 1,0.5,0.33
       unskew policy evaluate shown.csv --logging uniform --model m.unskew -o r.html
+      unskew policy evaluate ab.csv --arm old --arm new --ranking old --ranking new
+      unskew policy evaluate l.csv --target a=p_a --target b=p_b --compare a b
       unskew policy evaluate l.parquet --target new=p_new --reader duckdb
     """  # noqa: D301
+    from unskew.policies.result import LOGGED
     from unskew.workflows.gates import check_gates, require_passed
-    from unskew.workflows.policies import evaluate_policy_file, list_policy_numbers
+    from unskew.workflows.policies import (
+        compare_policies,
+        evaluate_policy_file,
+        list_policy_numbers,
+    )
 
     with show_progress(quiet, f"evaluating on {request.log}"):
         result = evaluate_policy_file(request)
-    tripped = check_gates(gates, list_policy_numbers(result))
+    tripped = check_gates(gates, list_policy_numbers(result, compare))
+    pair = compare_policies(result, *compare) if compare else []
     if as_json:
-        click.echo(json.dumps(json.loads(result.to_json())))
+        record = json.loads(result.to_json())
+        rows = [json.loads(each.to_json()) for each in pair]
+        click.echo(json.dumps(record | ({"comparisons": rows} if compare else {})))
     elif output != "-":
         console = open_console()
         print_table(console, result.to_columns(), title="Values", caption=result.describe())
-        comparisons = [
-            result.compare(name, estimator=each)
-            for name in result.policies
-            for each in result.estimators
+        with_logged = [
+            each for name in result.policies for each in compare_policies(result, name, LOGGED)
         ]
-        names = ("first", "estimator", "difference", "ci_low", "ci_high", "p_value")
-        columns = {name: [getattr(each, name) for each in comparisons] for name in names}
-        columns["better"] = [
-            "no interval" if math.isnan(each.ci_low) else each.better or UNDECIDED
-            for each in comparisons
-        ]
-        caption = "Paired request by request; better: the policy to which the interval points."
-        print_table(console, columns, title="Each policy minus logged", caption=caption)
+        _print_comparisons(console, with_logged, "Each policy minus logged")
+        if compare:
+            _print_comparisons(console, pair, f"{compare[0]} minus {compare[1]}")
     for problem in result.problems():
         click.echo(f"warning: {render_message(problem)}", err=True)
     if output is not None:
         write_columns(result.to_columns(), output, quiet=quiet, to_json=result.to_json)
     require_passed(tripped)
+
+
+def _print_comparisons(console: Console, comparisons: list[Comparison], title: str) -> None:
+    names = ("first", "estimator", "difference", "ci_low", "ci_high", "p_value")
+    columns = {name: [getattr(each, name) for each in comparisons] for name in names}
+    columns["better"] = [
+        "no interval" if math.isnan(each.ci_low) else each.better or UNDECIDED
+        for each in comparisons
+    ]
+    caption = "Paired request by request; better: the policy to which the interval points."
+    print_table(console, columns, title=title, caption=caption)
 
 
 @policy.command("position-bias", short_help="Estimate how much less lower positions are examined.")

@@ -90,7 +90,9 @@ def _validate_impressions(request: ValidationRequest, *, as_json: bool) -> None:
         verdict = "can be used" if validation.is_usable else f"cannot be used: {n_problems}"
         print_paragraph(console, f"{validation.file} {verdict} as a log of impressions.")
     for error in validation.errors:
-        print_note(f"error: {validation.file}: {render_message(error)}")
+        text = render_message(error)
+        is_named = text.startswith(validation.file)
+        print_note(f"error: {text if is_named else f'{validation.file}: {text}'}")
     click.get_current_context().exit(0 if validation.is_usable else 3)
 
 

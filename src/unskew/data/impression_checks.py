@@ -79,7 +79,8 @@ def check_probabilities(shown: Impressions) -> None:
         "probabilities are missing or outside (0, 1]",
         shown.name_row,
         parameter="probability",
-        remedy="An item that was shown had a probability above 0: check how it was logged.",
+        remedy="An item that was shown had a probability above 0: check how it was logged. If it "
+        "was not logged, leave out all rows of the request, which needs all its slots.",
         error_type=BadPropensityError,
     )
     if shown.probability_is is None and shown.n_slots > 1:
@@ -252,6 +253,7 @@ def _list_findings(shown: Impressions) -> Iterator[ImpressionFinding]:
     yield from _report_gaps(shown)
     yield from _find_different_sizes(shown)
     yield from _find_unequal_prefixes(shown)
+    yield from _find_other_kind(shown)
     yield from _find_constant_probability(shown)
     yield from _find_constant_reward(shown)
     if shown.n_copies:
@@ -323,6 +325,19 @@ def _find_unequal_prefixes(shown: Impressions) -> Iterator[ImpressionFinding]:
                 "changed between the requests.",
             )
             return
+
+
+def _find_other_kind(shown: Impressions) -> Iterator[ImpressionFinding]:
+    from unskew.data.probability_kind import check_kind
+
+    check = check_kind(shown)
+    if check is not None and check.is_contradicted:
+        yield ImpressionFinding(
+            "probabilities of another kind",
+            len(shown),
+            f"stated {check.stated}, found {check.other}",
+            check.describe(),
+        )
 
 
 def _find_constant_reward(shown: Impressions) -> Iterator[ImpressionFinding]:

@@ -130,8 +130,8 @@ REMEDIES = {
     "position": "The top position is 1: add 1 if yours start from 0. Do not leave rows out: a "
     "request needs all its slots.",
     "reward": "An item without a click has the reward 0. Do not leave such rows out.",
-    "probability": "Divide percentages by 100. Do not leave single rows out: a request needs all "
-    "its slots.",
+    "probability": "Divide percentages by 100. If it was not logged, leave out all rows of the "
+    "request: it needs all its slots.",
 }
 """What to do about a bad value, by the role of its column."""
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from unskew.policies.estimators import PolicyEstimator
 
 POLICY_ESTIMATORS: Registry[PolicyEstimator] = Registry("policy estimator", "unskew.policies")
-"""Traits: ``order``, ``needs`` (which columns it reads) and ``unbiased_if`` (a condition)."""
+"""Traits: ``order``, ``needs`` (which columns it reads), ``unbiased_if`` (a condition) and
+``assumes`` (0 if nothing about users, else how much)."""
 __getattr__, __dir__ = exported_names(
     POLICY_ESTIMATORS,
     {
@@ -38,6 +39,7 @@ __getattr__, __dir__ = exported_names(
         "IndependentSlots": "targets",
         "PlackettLuce": "targets",
         "PolicyEvaluation": "result",
+        "PolicyMixture": "targets",
         "PolicySensitivity": "sensitivity",
         "PositionBias": "position_bias",
         "TargetProbability": "targets",

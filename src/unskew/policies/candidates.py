@@ -16,9 +16,16 @@ from unskew.data.frames import id_column, is_frame, number_columns, open_frame
 from unskew.data.ids import Ids, as_ids, find_codes, format_id
 from unskew.data.impressions import Impressions, SlotRows
 from unskew.data.ratings import Ratings, require_log
-from unskew.errors import BadImpressionError, BadPredictionError, UnknownNameError, UsageError
+from unskew.errors import (
+    BadImpressionError,
+    BadPredictionError,
+    UnknownNameError,
+    UnskewError,
+    UsageError,
+)
 from unskew.evaluation.adapters.wrap import adapt_model
 from unskew.evaluation.predictions import Model
+from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, RowStarts, Vector
 
 PairScorer: TypeAlias = Callable[[Ids, Ids], npt.ArrayLike]
@@ -91,7 +98,19 @@ class RequestCandidates:
         cells = cell_numbers(self.user, self.item, len(self.items))
         distinct, inverse = np.unique(cells, return_inverse=True)
         user, item = np.divmod(distinct, len(self.items))
-        scored = predict(self.users[user], self.items[item])
+        try:
+            scored = predict(self.users[user], self.items[item])
+        except UnskewError:
+            raise
+        except Exception as error:
+            raise BadPredictionError(
+                f"policy {policy!r}: scoring {count_noun(distinct.size, 'pair')} of user and item "
+                f"failed ({type(error).__name__}: {error}).",
+                parameter="targets",
+                value=type(scores).__name__,
+                remedy="It gets an array of user ids and an array of item ids of one length, and "
+                "must return a score for each pair. `candidates` limits which items it gets.",
+            ) from error
         values = float_array(scored, f"scores of policy {policy!r}", BadPredictionError)
         if values.shape != distinct.shape:
             raise BadPredictionError(

@@ -47,6 +47,11 @@ class WeightCheck:
         return distance > max(MAX_ERRORS * self.std_error, ROUNDING)
 
     @property
+    def lacks_rewards(self) -> bool:
+        """Whether a part of the examination goes to items that the requests do not show."""
+        return self.weight == "exposure" and self.is_off and self.mean < 1
+
+    @property
     def place_text(self) -> str:
         """``step weights at position 2``: how messages refer to these weights."""
         where = "" if self.position is None else f" at position {self.position}"
@@ -123,6 +128,20 @@ def make_checks(sums: TermSums, summaries: Mapping[str, Vector]) -> tuple[Weight
 
 def explain_check(check: WeightCheck, n_requests: int) -> PropensityWarning | None:
     """What is wrong with these weights; None if nothing is."""
+    if check.lacks_rewards:
+        return PropensityWarning(
+            f"policy {check.policy!r} gives {1 - check.mean:.2%} of the examination to items that "
+            "are not in the requests it is evaluated on: their rewards are unknown, so 'pbm' and "
+            "'snpbm' have no value.",
+            parameter="targets",
+            value=check.mean,
+            remedy="If the requests come from several rankings, as in an A/B test, pass "
+            "`logging=PolicyMixture([...])` of them; else keep the policy to items that were "
+            "shown.",
+            shell_remedy="If the requests come from several rankings, as in an A/B test, name the "
+            "column of positions of each with `arm=...`; else keep the policy to items that were "
+            "shown.",
+        )
     if check.is_off:
         return PropensityWarning(
             f"the mean of the {check.place_text} of policy {check.policy!r} is {check.mean:.4g} "
@@ -144,14 +163,13 @@ def explain_check(check: WeightCheck, n_requests: int) -> PropensityWarning | No
 
 _WRONG_KIND = (
     "Either the probabilities are of another kind than stated ('step' and 'marginal' are easily "
-    "confused), or they are wrong, or the policy shows items that the log never shows."
+    "confused), or they are wrong, or the policy shows items that the log never shows, or its new "
+    "positions are places among the shown items instead of among all candidates."
 )
 _MEANINGS = {
     "slate": _WRONG_KIND,
     "step": _WRONG_KIND,
     "marginal": _WRONG_KIND,
     "additive": _WRONG_KIND,
-    "exposure": "The rest of the examination goes to items that the log never shows: their rewards "
-    "are unknown and count as 0 in 'pbm' and as the mean of the others in 'snpbm', so neither has "
-    "an interval.",
+    "exposure": "The logged probabilities or the examination curve are wrong.",
 }

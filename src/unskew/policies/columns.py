@@ -116,7 +116,15 @@ def transform_ratios(weight: Matrix, transform: WeightTransform | None) -> Matri
         )
     changed = np.zeros_like(weight)
     is_positive = weight > 0
-    result = float_array(transform(weight[is_positive]), "transform")
+    try:
+        result = float_array(transform(weight[is_positive]), "transformed weights")
+    except Exception as error:
+        raise UsageError(
+            f"`transform` failed: {type(error).__name__}: {error}",
+            parameter="transform",
+            value=transform,
+            remedy="Pass a function of an array of weights, such as unskew.estimators.Clip(20).",
+        ) from error
     if result.shape != (int(is_positive.sum()),):
         raise UsageError(
             f"the transform {transform!r} must return one weight for each weight; got shape "

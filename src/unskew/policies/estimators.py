@@ -35,7 +35,12 @@ PolicyEstimator: TypeAlias = Callable[[RequestColumns], list[Term]]
 def _declare(
     name: str, label: str, summary: str, *, order: int, needs: str, unbiased_if: str
 ) -> Callable[[PolicyEstimator], PolicyEstimator]:
-    traits = {"order": order, "needs": tuple(needs.split()), "unbiased_if": unbiased_if}
+    traits = {
+        "order": order,
+        "needs": tuple(needs.split()),
+        "unbiased_if": unbiased_if,
+        "assumes": ASSUMES[unbiased_if],
+    }
     return POLICY_ESTIMATORS.declare(name, label=label, summary=summary, traits=traits)
 
 
@@ -56,6 +61,16 @@ ADDITIVE = (
     "the logged probabilities are right, and the total reward is a sum of effects of items at "
     "positions"
 )
+REGRESSION = "the regression is right"
+ASSUMES = {
+    ANY_USERS: 0,
+    CASCADE: 1,
+    ADDITIVE: 1,
+    INDEPENDENT: 2,
+    POSITION_BASED: 3,
+    REGRESSION: 4,
+}
+"""How much a condition assumes about users; a higher number includes those of lower ones."""
 
 
 @_declare("ips", "IPS", "IPS weights each request by pi(slate) / mu(slate).",
@@ -146,7 +161,7 @@ def self_normalized_pseudo_inverse(columns: RequestColumns) -> list[Term]:
 
 
 @_declare("dm", "DM", "DM (the direct method) is the mean prediction of a regression.",
-          order=11, needs="regression", unbiased_if="the regression is right")  # fmt: skip
+          order=11, needs="regression", unbiased_if=REGRESSION)  # fmt: skip
 def direct_method(columns: RequestColumns) -> list[Term]:
     """sum_k v_k: as good as its regression."""
     return [Term(total(columns.policy_mean))]

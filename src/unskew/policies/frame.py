@@ -32,6 +32,11 @@ from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy
 from unskew.settings import require_list
 
+UNCHECKED_KIND = (
+    "in a data frame or a query, it is not checked whether probabilities are {kind!r}, as stated; "
+    "evaluate_policies() does"
+)
+
 
 def evaluate_policies_frame(
     frame: object,
@@ -125,7 +130,10 @@ def evaluate_policies_frame(
         )
         for name, policy in log.targets.items()
     }
-    result = plan.finish(_add_up(log, totals, plan, columns), log.backend)
+    sums = _add_up(log, totals, plan, columns)
+    if n_slots > 1 and kind in ("step", "marginal", "product"):
+        sums = replace(sums, notes=(*sums.notes, UNCHECKED_KIND.format(kind=kind)))
+    result = plan.finish(sums, log.backend)
     result.warn()
     return result
 

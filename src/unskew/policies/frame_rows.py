@@ -36,6 +36,8 @@ class RowTotals:
     n_rows: int
     n_slots: int
     has_binary_rewards: bool
+    rewards: tuple[float, float]
+    """The smallest and the largest."""
     may_be_complete: bool
     """Whether all requests can have all slots, by the sum of positions; without gaps, they do."""
     smallest: Mapping[str, float]
@@ -113,10 +115,13 @@ class ImpressionRows:
         with translated_errors(self.rows):
             counted = self.rows.select(
                 "position",
+                "reward",
                 *target_columns,
                 *(flag.cast(nw.Float64).alias(name) for name, flag in flags.items()),
             ).select(
                 nw.col("position").max().alias("n_slots"),
+                nw.col("reward").min().alias("least_reward"),
+                nw.col("reward").max().alias("largest_reward"),
                 *(nw.col(name).min() for name in target_columns),
                 nw.len().cast(nw.Float64).alias("n_rows"),
                 *(nw.col(name).sum() for name in flags),
@@ -141,6 +146,7 @@ class ImpressionRows:
             n_rows,
             n_slots,
             not totals["other_reward"],
+            (float(totals["least_reward"]), float(totals["largest_reward"])),
             bool(may_be_complete),
             {
                 name: 0.0 if self.is_ranking(f"target_{name}") else totals[f"target_{name}"]
@@ -250,7 +256,8 @@ def _row_error(name: str, count: int, n_rows: int) -> DataError:
             f"{what}: {of_rows} have a value that is missing or impossible.",
             parameter="probability" if name == "probability" else "targets",
             remedy="Probabilities lie in (0, 1], those of a target in [0, 1]; target positions are "
-            "whole numbers from 1 on, or missing.",
+            "whole numbers from 1 on, or missing. If a probability was not logged, leave out all "
+            "rows of the request.",
         )
     wrong = "not a whole number from 1 on" if name == "position" else "missing or not finite"
     return BadImpressionError(

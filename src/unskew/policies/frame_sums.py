@@ -145,6 +145,7 @@ class SumQuery:
             totals.n_rows,
             totals.n_slots,
             totals.has_binary_rewards,
+            totals.rewards,
             tuple(self.plan.describe_assumptions()),
         )
 

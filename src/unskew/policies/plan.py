@@ -12,7 +12,8 @@ import numpy.typing as npt
 from unskew.data.checks import float_array
 from unskew.data.ids import Ids, format_id
 from unskew.data.impression_checks import find_gaps
-from unskew.data.impressions import Impressions
+from unskew.data.impressions import Impressions, ProbabilityKind
+from unskew.data.probability_kind import KindCheck, find_kind_terms
 from unskew.data.ratings import Ratings
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadImpressionError, EmptyLogError, UsageError
@@ -41,6 +42,8 @@ SlotWorth: TypeAlias = Literal["sum", "dcg"] | npt.ArrayLike
 Regression: TypeAlias = tuple[str, str] | Mapping[str, tuple[str, str]]
 NEEDS_ALL_SLOTS = frozenset({"slate", "step"})
 """Weights that are products over the slots above."""
+NEEDS_PROBABILITY = frozenset({"slate", "step", "marginal", "additive"})
+"""Weights that are computed from logged probabilities, whose kind matters."""
 SAME_PROBABILITY = 1e-6
 """The probabilities of ``logging`` may differ from logged ones by this much."""
 
@@ -56,9 +59,14 @@ class PolicySums:
     n_impressions: int
     n_slots: int
     has_binary_rewards: bool
+    rewards: tuple[float, float]
+    """The smallest and the largest."""
     notes: tuple[str, ...] = ()
     shifted: Mapping[str, tuple[TermSums, ...]] = field(default_factory=dict)
     """By estimator: its sums after each shift of a fitted examination curve."""
+    kind: TermSums | None = None
+    """The means of a :class:`KindCheck`; None if nothing can be checked."""
+    stated_kind: ProbabilityKind | None = None
 
     @classmethod
     def combine(cls, parts: Sequence[PolicySums]) -> PolicySums:
@@ -74,6 +82,7 @@ class PolicySums:
             sum(part.n_impressions for part in parts),
             max(part.n_slots for part in parts),
             all(part.has_binary_rewards for part in parts),
+            (min(part.rewards[0] for part in parts), max(part.rewards[1] for part in parts)),
             tuple(dict.fromkeys(note for part in parts for note in part.notes)),
             {
                 name: tuple(
@@ -81,6 +90,8 @@ class PolicySums:
                 )
                 for name in parts[0].shifted
             },
+            TermSums.combine(kinds) if (kinds := [p.kind for p in parts if p.kind]) else None,
+            parts[0].stated_kind,
         )
 
 
@@ -231,9 +242,22 @@ class PolicyPlan:
             len(shown),
             shown.n_slots,
             bool(np.isin(shown.reward, (0.0, 1.0)).all()),
+            (float(shown.reward.min()), float(shown.reward.max())),
             self._list_notes(columns),
             shifted,
+            self._add_up_kind(shown, user, users),
+            shown.probability_is,
         )
+
+    def _add_up_kind(
+        self, shown: Impressions, cluster: IntVector, clusters: Ids
+    ) -> TermSums | None:
+        """The sums that say what kind of probability is logged, if estimators read them."""
+        terms = find_kind_terms(shown) if self.logging is None else None
+        if terms is None or not NEEDS_PROBABILITY & set(self.weight_kinds()):
+            return None
+        by_name = {name: [Term(values)] for name, values in terms.items()}
+        return TermSums.of(by_name, cluster, clusters)
 
     def _find_clusters(self, shown: Impressions) -> tuple[IntVector, Ids]:
         """The cluster of each request, as a code, and the ids of all clusters."""
@@ -312,6 +336,9 @@ class PolicyPlan:
                 estimates[name] = usable, kept.estimate(bounds=bounds)
             else:
                 estimates[name] = usable, curve_uncertainty.estimate(kept, shifted, bounds=bounds)
+        kind_check = _find_kind_check(sums)
+        if kind_check is not None and kind_check.is_open:
+            notes = (*notes, kind_check.describe_open())
         return PolicyEvaluation(
             policies=tuple(self.targets),
             estimators=self.estimators,
@@ -323,9 +350,28 @@ class PolicyPlan:
             n_impressions=sums.n_impressions,
             n_slots=sums.n_slots,
             checks=make_checks(sums.checks, sums.weights),
+            kind_check=kind_check,
+            rewards=sums.rewards,
+            incomplete=tuple(
+                name
+                for name in self.estimators
+                if name == "dm" or (curve_uncertainty is None and "exposure" in self._needs(name))
+            ),
             notes=notes,
             backend=backend,
         )
+
+
+def _find_kind_check(sums: PolicySums) -> KindCheck | None:
+    if sums.kind is None or sums.stated_kind is None:
+        return None
+    estimate = sums.kind.estimate()
+    numbers = [
+        float(number)
+        for index in range(2)
+        for number in (estimate.value[index], estimate.plain_std_error(index))
+    ]
+    return KindCheck(sums.stated_kind, *numbers)
 
 
 def choose_estimators(
@@ -404,7 +450,7 @@ def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
 
 def _require_possible(shown: Impressions, logging: BoundPolicy) -> None:
     """Raise an error if the stated logging policy could not have shown a shown item."""
-    is_impossible = logging.marginal() <= 0
+    is_impossible = (logging.marginal() <= 0) | (logging.step() <= 0)
     if is_impossible.any():
         slot, request = (int(each[0]) for each in np.nonzero(is_impossible))
         where = shown.name_row(int(shown.slots[request, slot]))

@@ -334,3 +334,13 @@ def _require_clicks(shown: Impressions) -> None:
         error_type=BadImpressionError,
         remedy="Pass clicks, 0 or 1, as the reward.",
     )
+    if len(shown) > 1 and shown.reward.min() > 0:
+        raise NotIdentifiedError(
+            f"all {len(shown):,} rows have a reward above 0: the log has what was clicked, but not "
+            "what was shown and not clicked.",
+            parameter="reward",
+            remedy="Pass every item that was shown, with the reward 0 if it was not clicked; "
+            "`Impressions.from_frame(shown, clicks=clicks)` joins two such tables.",
+            shell_remedy="Write every item that was shown into the log, with the reward 0 if it "
+            "was not clicked.",
+        )

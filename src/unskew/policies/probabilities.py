@@ -7,6 +7,7 @@ Arrays are slots x requests, with 1 where a request has no such slot.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -53,6 +54,10 @@ class BoundPolicy(ABC):
         """P(s), the product of the steps."""
         return np.asarray(self.step().prod(axis=0))
 
+    def explain_missing_in_shell(self, kind: str) -> str | None:
+        """The same on the command line; None if it is the same text."""
+        return None
+
     def require_known(self, kinds: tuple[str, ...], estimator: str, policy: str) -> None:
         """Raise an error if the policy does not have the probabilities that an estimator needs."""
         missing = [kind for kind in kinds if kind in WORDS and kind not in self.provided]
@@ -63,6 +68,7 @@ class BoundPolicy(ABC):
                 parameter="estimators",
                 value=estimator,
                 remedy=self.explain_missing(missing[0]),
+                shell_remedy=self.explain_missing_in_shell(missing[0]),
             )
 
     def explain_missing(self, kind: str) -> str:
@@ -118,6 +124,9 @@ class ColumnProbabilities(BoundPolicy):
             f"The column has {self.kind!r} probabilities: use estimators that read them, or pass a "
             "policy with scores (as `logging=...` for the log)."
         )
+
+    def explain_missing_in_shell(self, kind: str) -> str | None:
+        return f"The column has {self.kind!r} probabilities: use estimators that read them."
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +259,38 @@ class UniformProbabilities(PlackettLuceProbabilities):
     def exposure(self, curve: Vector) -> Matrix:
         total = np.cumsum(curve)[self.shown.slate_size - 1] / self.n_candidates
         return np.where(self.candidates.shown >= 0, total, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureProbabilities(BoundPolicy):
+    """One of several policies, drawn for each request with fixed probabilities."""
+
+    parts: tuple[BoundPolicy, ...]
+    shares: Vector
+    """The probability of each part; they add up to 1."""
+
+    @property
+    def provided(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset.intersection(*(part.provided for part in self.parts))
+
+    def _mix(self, values: Iterable[npt.NDArray[np.floating]]) -> Matrix:
+        mixed: Matrix = np.tensordot(self.shares, np.array(list(values)), axes=1)
+        return mixed
+
+    def step(self) -> Matrix:
+        """P(s_1, ..., s_k) over P(s_1, ..., s_k-1); 0 after a slot that no part fills so."""
+        down_to = self._mix(np.cumprod(part.step(), axis=0) for part in self.parts)
+        above = np.vstack([np.ones((1, down_to.shape[1])), down_to[:-1]])
+        return np.divide(down_to, above, out=np.zeros_like(down_to), where=above > 0)
+
+    def marginal(self) -> Matrix:
+        return self._mix(part.marginal() for part in self.parts)
+
+    def slate(self) -> Vector:
+        return self._mix(part.slate() for part in self.parts)
+
+    def exposure(self, curve: Vector) -> Matrix:
+        return self._mix(part.exposure(curve) for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from unskew.data.probability_kind import KindCheck
 from unskew.data.result import Result
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.estimators.estimate import Estimate, Interval
@@ -16,6 +17,7 @@ from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.result import Comparison, wrap_footer
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import MIN_REQUESTS, WeightCheck, explain_check
+from unskew.policies.headline import PolicyHeadline, find_headline
 from unskew.settings import require_name
 from unskew.tables import count_noun
 
@@ -65,6 +67,12 @@ class PolicyEvaluation(Result):
     n_slots: int
     checks: tuple[WeightCheck, ...] = ()
     """The mean weights of the targets, which must be 1."""
+    kind_check: KindCheck | None = None
+    """Whether the logged probabilities are of the stated kind; None if that cannot be checked."""
+    rewards: tuple[float, float] = (0.0, 1.0)
+    """The smallest and the largest reward of the log."""
+    incomplete: tuple[str, ...] = ()
+    """Estimators whose intervals leave out the error of a regression or of a known curve."""
     notes: tuple[str, ...] = ()
     """What the estimates take for granted, in words."""
     backend: str | None = None
@@ -72,13 +80,13 @@ class PolicyEvaluation(Result):
     """What the estimates were computed from, for :meth:`sensitivity`; empty if not kept."""
 
     def __iter__(self) -> Iterator[PolicyValue]:
-        yield self.value(LOGGED)
+        yield self.value(LOGGED, estimator=self.estimators[0])
         for policy in self.policies:
             for estimator in self.estimators:
                 yield self.value(policy, estimator=estimator)
 
     def value(self, policy: str, *, estimator: str | None = None) -> PolicyValue:
-        """The estimate of one policy with its interval, by the first estimator by default."""
+        """The estimate of one policy with its interval, by default that of :meth:`headline`."""
         name = self._find_estimator(estimator)
         self._require_policy(policy)
         interval = Interval.unknown(math.nan)
@@ -86,7 +94,8 @@ class PolicyEvaluation(Result):
             index = self.estimated[name].index(policy)
             interval = self.estimates[name].of(index, level=self.level)
             if self._has_no_interval(policy, name):
-                interval = Interval.unknown(interval.value)
+                is_unknown = self._lacks_rewards(policy, name)
+                interval = Interval.unknown(math.nan if is_unknown else interval.value)
         limits = interval.value, interval.std_error, interval.low, interval.high
         shown_name = MEAN if policy == LOGGED else name
         return PolicyValue(policy, shown_name, *limits, interval.degrees)
@@ -94,7 +103,7 @@ class PolicyEvaluation(Result):
     def compare(
         self, first: str, second: str = LOGGED, *, estimator: str | None = None
     ) -> Comparison:
-        """``first`` minus ``second``, paired request by request, by the first estimator by default.
+        """``first`` minus ``second``, paired request by request; by default as in the headline.
 
         The interval is usually narrower than the separate intervals of the two policies suggest.
         """
@@ -110,7 +119,8 @@ class PolicyEvaluation(Result):
         if len(pair) == 2:
             interval = self.estimates[name].difference(*pair, level=self.level)
             if any(self._has_no_interval(policy, name) for policy in (first, second)):
-                interval = Interval.unknown(interval.value)
+                is_unknown = any(self._lacks_rewards(policy, name) for policy in (first, second))
+                interval = Interval.unknown(math.nan if is_unknown else interval.value)
         return Comparison(
             first,
             second,
@@ -125,6 +135,14 @@ class PolicyEvaluation(Result):
             True,
             tuple(str(each) for each in self._problems_of((first, second), name)),
         )
+
+    def headline(self) -> PolicyHeadline:
+        """The estimator that decides by default, its best policy, and whether the others agree.
+
+        It is the one that assumes least about users among those with reliable weights, and then
+        that with the narrowest intervals; :mod:`unskew.policies.headline` has the whole rule.
+        """
+        return find_headline(self)
 
     def compare_all(self, *, estimator: str | None = None) -> PairwiseComparison:
         """All pairs of policies, with p-values adjusted for their number by Holm's method."""
@@ -159,6 +177,7 @@ class PolicyEvaluation(Result):
 
     def problems(self) -> Iterator[UnskewWarning]:
         """Everything that a reader of the estimates must know."""
+        yield from self._list_problems_of_log()
         for estimator in self.estimators:
             for policy in self.policies:
                 if policy not in self.estimated[estimator]:
@@ -168,6 +187,30 @@ class PolicyEvaluation(Result):
             if problem is not None:
                 yield problem
         yield from self._list_outside()
+
+    def _list_problems_of_log(self) -> Iterator[UnskewWarning]:
+        """What makes every estimate of the log unusable."""
+        if self._has_one_reward:
+            yield UnskewWarning(
+                f"all {self.n_impressions:,} rewards are {self.rewards[0]:g}: such a log says "
+                "nothing about policies, and no estimate has an interval.",
+                parameter="reward",
+                value=self.rewards[0],
+                remedy="A log of clicks alone must get the items that were shown and not clicked, "
+                "with the reward 0.",
+            )
+        if self.kind_check is not None and self.kind_check.is_contradicted:
+            yield PropensityWarning(
+                self.kind_check.describe(),
+                parameter="probability_is",
+                value=self.kind_check.stated,
+                remedy=f"Pass `probability_is={self.kind_check.other!r}`, if those of the targets "
+                "are of that kind too.",
+            )
+
+    @property
+    def _has_one_reward(self) -> bool:
+        return self.rewards[0] == self.rewards[1]
 
     def _worst_checks(self) -> Iterator[WeightCheck]:
         """By policy and kind of weight: the first position whose check fails."""
@@ -192,6 +235,7 @@ class PolicyEvaluation(Result):
                     )
 
     def _problems_of(self, policies: tuple[str, ...], estimator: str) -> Iterator[UnskewWarning]:
+        yield from self._list_problems_of_log()
         needs = self._needs(estimator)
         for check in self._worst_checks():
             if check.policy in policies and check.weight in needs:
@@ -203,16 +247,23 @@ class PolicyEvaluation(Result):
                 yield _no_weight_warning(policy, estimator)
 
     def _has_no_interval(self, policy: str, estimator: str) -> bool:
-        """Whether the weights contradict their probabilities, or too few are positive.
-
-        The mean of exposure weights is below 1 if the policy shows items that the log never shows:
-        their rewards are unknown, and no interval allows for them.
-        """
+        """Whether log or weights contradict the probabilities, or too few weights are positive."""
+        if policy == LOGGED:
+            return False
+        if self._has_one_reward or (self.kind_check and self.kind_check.is_contradicted):
+            return True
         needs = self._needs(estimator)
         return any(
             check.n_positive < MIN_REQUESTS or check.is_off
             for check in self.checks
             if check.policy == policy and check.weight in needs
+        )
+
+    def _lacks_rewards(self, policy: str, estimator: str) -> bool:
+        """Whether the policy gives examination to items whose rewards are unknown."""
+        return "exposure" in self._needs(estimator) and any(
+            check.weight == "exposure" and check.policy == policy and check.lacks_rewards
+            for check in self.checks
         )
 
     @staticmethod
@@ -233,6 +284,8 @@ class PolicyEvaluation(Result):
     def to_record(self) -> dict[str, Any]:
         """The table, the comparisons with the logging policy, and the checks of the weights."""
         declared = {name: POLICY_ESTIMATORS.find(name) for name in self.estimators}
+        labels = {name: each.label for name, each in declared.items()}
+        headline = self.headline()
         return {
             "level": self.level,
             "cluster": self.cluster,
@@ -242,7 +295,9 @@ class PolicyEvaluation(Result):
             "policies": list(self.policies),
             "estimators": list(self.estimators),
             "conditions": {name: each.traits["unbiased_if"] for name, each in declared.items()},
-            "labels": {name: each.label for name, each in declared.items()},
+            "labels": labels,
+            "headline": asdict(headline) | {"others": headline.describe(labels)},
+            "kind_check": None if self.kind_check is None else asdict(self.kind_check),
             "rows": [asdict(value) for value in self],
             "differences": [
                 self.compare(policy, estimator=name).to_record()
@@ -270,15 +325,23 @@ class PolicyEvaluation(Result):
         for name in self.estimators:
             condition = POLICY_ESTIMATORS.find(name).traits["unbiased_if"]
             conditions.setdefault(condition, []).append(name)
-        lines = [f"{', '.join(names)}: right if {text}" for text, names in conditions.items()]
+        lines = [*self._describe_headline()]
+        lines += [f"{', '.join(names)}: right if {text}" for text, names in conditions.items()]
         return "\n".join(["; ".join(facts), *wrap_footer([*lines, *self.notes])])
+
+    def _describe_headline(self) -> Iterator[str]:
+        if len(self.estimators) > 1:
+            headline = self.headline()
+            verdict = f"{headline.policy!r} by {headline.estimator}; {headline.describe({})}"
+            is_known = not math.isnan(self.compare(headline.policy).ci_low)
+            yield f"headline: {verdict if is_known else 'no estimator has an interval'}"
 
     def _footer(self) -> list[str]:
         return [*map(str, self.problems()), self.describe()]
 
     def _find_estimator(self, estimator: str | None) -> str:
         if estimator is None:
-            return self.estimators[0]
+            return self.headline().estimator
         name = POLICY_ESTIMATORS.find(estimator).name
         require_name("estimator of this evaluation", name, self.estimators, parameter="estimator")
         return name

@@ -6,6 +6,7 @@
     PlackettLuce(scores, temperature)      candidates drawn one after another by exp(score)
     IndependentSlots(scores, temperature)  each slot drawn on its own by exp(score)
     UniformSlate()                         candidates drawn with equal probabilities
+    PolicyMixture(policies, shares)        one of several, drawn for each request, as in an A/B test
 
 A policy is bound to a log and its candidates; a
 :class:`~unskew.policies.probabilities.BoundPolicy` then has the probabilities.
@@ -14,7 +15,7 @@ A policy is bound to a log and its candidates; a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -31,15 +32,18 @@ from unskew.policies.probabilities import (
     BoundPolicy,
     ColumnProbabilities,
     IndependentProbabilities,
+    MixtureProbabilities,
     PlackettLuceProbabilities,
     SortedProbabilities,
     UniformProbabilities,
     UnloggedProbabilities,
 )
-from unskew.settings import Number, OneOf
+from unskew.settings import Number, OneOf, describe
 from unskew.tables import count_noun
 from unskew.types import Matrix, Vector
 
+SAME_SUM = 1e-6
+"""The sum of shares may differ from 1 by this much."""
 FindCandidates = Callable[[], RequestCandidates]
 """The candidates of each request, read when they are first needed."""
 
@@ -147,8 +151,9 @@ class TargetRanking(Policy):
     Parameters
     ----------
     position
-        A column of the log, or an array: where the new ranking places each shown item. Null means
-        that it does not show the item.
+        A column of the log, or an array: the place of each shown item in the new ranking of all
+        candidates of its request, not of the shown ones alone. Null means that it does not show
+        the item.
     scores
         In place of positions: a fitted model of any known library, a callable that gets user ids
         and item ids, or a column of ``candidates``; higher is better.
@@ -196,7 +201,7 @@ class TargetRanking(Policy):
                 f"{row}.",
                 parameter="position",
                 where=f"row {row}",
-                remedy="The top position is 1.",
+                remedy="The top position is 1. Places are among all candidates of the request.",
             )
         slots = np.ascontiguousarray(shown.slots.T)
         start = np.where(slots >= 0, target[slots] - 1, -1).astype(np.int64)
@@ -215,7 +220,8 @@ class TargetRanking(Policy):
                 f"{format_id(shown.requests[request])}.",
                 parameter="position",
                 where=f"request {format_id(shown.requests[request])}",
-                remedy="Give each item of a request a position of its own, or none.",
+                remedy="Rank all candidates of a request 1, 2, ..., and keep the places of the "
+                "shown ones.",
             )
 
     def _sort(self, shown: Impressions, candidates: RequestCandidates, name: str) -> BoundPolicy:
@@ -310,6 +316,56 @@ class UniformSlate(Policy):
 
     def bind(self, shown: Impressions, candidates: FindCandidates, name: str) -> BoundPolicy:
         return UniformProbabilities(shown, candidates(), np.zeros(candidates().item.size))
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyMixture(Policy):
+    """One of several policies, drawn at random for each request, as in an A/B test.
+
+    As ``logging``, it says how such a log was made, so that probabilities follow for any item that
+    one of the policies shows. It does not have to be known which policy served which request.
+
+    Parameters
+    ----------
+    policies
+        The policies, such as a :class:`TargetRanking` for each arm.
+    shares
+        The probability of each policy; by default they are equal.
+    """
+
+    policies: Sequence[Policy]
+    shares: npt.ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        policies = self.policies
+        is_list = isinstance(policies, list | tuple) and len(policies) > 0
+        if not is_list or not all(isinstance(each, Policy) for each in policies):
+            raise UsageError(
+                f"`policies` must be a list of policies; got {describe(policies)}.",
+                parameter="policies",
+                remedy="Pass one for each arm, such as TargetRanking(position='place_in_arm_a').",
+            )
+        shares = self._find_shares()
+        if (
+            shares.shape != (len(policies),)
+            or not (shares > 0).all()
+            or abs(shares.sum() - 1) > 1e-6
+        ):
+            raise UsageError(
+                f"`shares` must have a number above 0 for each of {len(policies)} policies, with "
+                f"the sum 1; got {describe(self.shares)}.",
+                parameter="shares",
+                value=self.shares,
+            )
+
+    def _find_shares(self) -> Vector:
+        if self.shares is None:
+            return np.full(len(self.policies), 1 / len(self.policies))
+        return float_array(self.shares, "shares")
+
+    def bind(self, shown: Impressions, candidates: FindCandidates, name: str) -> BoundPolicy:
+        parts = tuple(each.bind(shown, candidates, name) for each in self.policies)
+        return MixtureProbabilities(parts, self._find_shares())
 
 
 def as_policy(target: object) -> Policy:

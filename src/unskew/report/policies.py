@@ -47,8 +47,9 @@ CHECKS = (
     "effective is their effective sample size."
 )
 ESTIMATORS = (
-    "Estimators differ in what they assume about users. If they disagree by more than their "
-    "intervals, trust those that assume less: IPS and SNIPS assume nothing."
+    "Estimators differ in what they assume about users. The headline takes the one that assumes "
+    "least among those with reliable weights: IPS and SNIPS assume nothing. Others are right only "
+    "under their conditions."
 )
 
 
@@ -107,13 +108,12 @@ def _list_tiles(record: Record) -> Iterator[Tile]:
 
 
 def _write_headline(record: Record) -> Headline:
-    """What the first estimator says about the policy with the highest value."""
-    estimator = record["estimators"][0]
-    rows = [row for row in select(record["rows"], {"estimator": estimator}) if _is_shown(row)]
-    if not rows:
-        return (("No verdict: ", True), ("no estimate of a policy has an interval.", False))
-    best = max(rows, key=lambda row: row["estimate"])["policy"]
+    """What the estimator of the headline says about its best policy, and whether others agree."""
+    headline = record["headline"]
+    best, estimator = headline["policy"], headline["estimator"]
     (difference,) = select(record["differences"], {"first": best, "estimator": estimator})
+    if difference["ci_low"] is None or difference["ci_high"] is None:
+        return (("No verdict: ", True), ("no estimate of a policy has an interval.", False))
     text = format_interval(*interval_of(difference, "difference"), with_sign=True)
     label = record["labels"][estimator]
     if difference["better"] is None:
@@ -122,8 +122,9 @@ def _write_headline(record: Record) -> Headline:
         verdict = f"{best} earns more than the logging policy "
     else:
         verdict = f"{best} earns less than the logging policy "
-    ending = f"({text} a request by {label}, if {record['conditions'][estimator]})."
-    return ((verdict, True), (ending, False))
+    ending = f"({text} a request by {label}, under its condition below)."
+    others = f" {headline['others']}." if headline["others"] else ""
+    return ((verdict, True), (f"{ending}{others}", False))
 
 
 def _is_shown(row: Record) -> bool:

@@ -14,6 +14,7 @@ from unskew.data.impression_checks import ImpressionFinding, validate
 from unskew.data.impressions import Impressions, find_impression_columns, read_examination
 from unskew.data.ratings import Ratings
 from unskew.errors import BadFileError, DataError, PropensityWarning, UsageError
+from unskew.evaluation.result import Comparison
 from unskew.io.duckdb_files import Reader, choose_reader, open_relation
 from unskew.io.files import read_table
 from unskew.io.impression_files import (
@@ -27,8 +28,14 @@ from unskew.policies.evaluate import check_targets
 from unskew.policies.frame import evaluate_policies_frame
 from unskew.policies.plan import PolicyPlan
 from unskew.policies.position_bias import ExaminationCurve, PositionBias
-from unskew.policies.result import PolicyEvaluation
-from unskew.policies.targets import Policy, TargetProbability, TargetRanking, UniformSlate
+from unskew.policies.result import LOGGED, PolicyEvaluation
+from unskew.policies.targets import (
+    Policy,
+    PolicyMixture,
+    TargetProbability,
+    TargetRanking,
+    UniformSlate,
+)
 from unskew.workflows.gates import LOG, Numbers
 from unskew.workflows.inputs import open_log, read_log
 from unskew.workflows.requests import (
@@ -46,7 +53,8 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
     targets = _find_targets(request)
     if _choose_policy_reader(request) == "duckdb":
         return _evaluate_with_duckdb(request, targets)
-    columns = _name_columns(request, (*request.target.values(), *request.ranking.values()))
+    arms = tuple(column for column, _ in request.arms)
+    columns = _name_columns(request, (*request.target.values(), *request.ranking.values(), *arms))
     candidates = None
     if request.candidates is not None:
         candidates = _read_candidates(read_table(request.candidates))
@@ -55,7 +63,7 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
         request.estimators or None,
         candidates,
         _read_excluded(request),
-        UniformSlate() if request.logging == "uniform" else None,
+        _find_logging(request),
         read_examination(request.examination) if request.examination else None,
         _find_regression(request),
         request.slot_worth,
@@ -80,6 +88,7 @@ def _choose_policy_reader(request: PolicyRequest) -> Reader:
         "candidates": request.candidates,
         "exclude": request.exclude,
         "logging": request.logging == "uniform",
+        "arm": request.arms,
         "transform": request.transform,
     }
     in_memory = [name for name, value in settings.items() if value]
@@ -119,6 +128,27 @@ def _evaluate_with_duckdb(
             cluster=request.cluster,
             level=request.level,
         )
+
+
+def _find_logging(request: PolicyRequest) -> Policy | None:
+    """How the log was made; None if a column says it."""
+    if request.arms and request.logging == "uniform":
+        raise UsageError(
+            "`logging='uniform'` and `arm=...` both say how the log was made.",
+            parameter="arm",
+            remedy="Pass one of them.",
+        )
+    if request.arms:
+        shares = [share for _, share in request.arms if share is not None]
+        if shares and len(shares) < len(request.arms):
+            raise UsageError(
+                f"{len(shares)} of {len(request.arms)} rankings have a share of requests.",
+                parameter="arm",
+                remedy="Give each ranking a share, or none.",
+            )
+        rankings = [TargetRanking(position=column) for column, _ in request.arms]
+        return PolicyMixture(rankings, shares or None)
+    return UniformSlate() if request.logging == "uniform" else None
 
 
 def _find_targets(request: PolicyRequest) -> dict[str, Policy | object]:
@@ -190,10 +220,18 @@ def _read_excluded(request: PolicyRequest) -> Ratings | None:
     return read_log(LogRequest(log=request.exclude)).ratings
 
 
-def list_policy_numbers(result: PolicyEvaluation) -> Numbers:
+def compare_policies(result: PolicyEvaluation, first: str, second: str) -> list[Comparison]:
+    """Two policies compared by every estimator."""
+    return [result.compare(first, second, estimator=name) for name in result.estimators]
+
+
+def list_policy_numbers(
+    result: PolicyEvaluation, policies: tuple[str, str] | None = None
+) -> Numbers:
     """The numbers that gates can test: ``snips.ci_low`` by policy, and ``compare.snips.p_value``.
 
-    Comparisons are with the logging policy.
+    Comparisons are with the logging policy; of two ``policies``, the first is compared with the
+    second.
     """
     numbers: dict[str, dict[str, float | None]] = {"n_requests": {LOG: float(result.n_requests)}}
     for value in result:
@@ -202,7 +240,8 @@ def list_policy_numbers(result: PolicyEvaluation) -> Numbers:
             subject[value.policy] = getattr(value, field)
     for estimator in result.estimators:
         for policy in result.policies:
-            comparison = result.compare(policy, estimator=estimator)
+            second = policies[1] if policies and policies[0] == policy else LOGGED
+            comparison = result.compare(policy, second, estimator=estimator)
             for field in ("difference", "ci_low", "ci_high", "p_value"):
                 subject = numbers.setdefault(f"compare.{estimator}.{field}", {})
                 subject[policy] = getattr(comparison, field)

@@ -62,6 +62,8 @@ class PolicyRequest(ImpressionRequest):
     model: Mapping[str, str] = field(default_factory=dict)
     """By policy: the file of a saved model, which ranks the candidates."""
     logging: Literal["column", "uniform"] = "column"
+    arms: tuple[tuple[str, float | None], ...] = ()
+    """The rankings of an A/B test: columns of positions, and shares of requests."""
     candidates: str | None = None
     """A file of requests and items; by default every item of the log is a candidate."""
     exclude: str | None = None
