@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
+
+import pytest
 
 import unskew
 
@@ -25,3 +29,24 @@ def test_the_recipe_has_the_dependencies_of_the_project() -> None:
     listed = {line.strip("- ").replace(" ", "") for line in run.strip().splitlines()}
 
     assert listed == {*PROJECT["dependencies"], f"python{PROJECT['requires-python']}"}
+
+
+def test_a_release_names_the_repository_that_it_was_built_from(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml", reason="reads the release workflow")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    (command,) = [
+        step["run"]
+        for step in workflow["jobs"]["build"]["steps"]
+        if "$GITHUB_REPOSITORY" in step.get("run", "")
+    ]
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    names = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "some/name"}
+
+    subprocess.run(["bash", "-ec", command], cwd=tmp_path, env={**os.environ, **names}, check=True)
+
+    urls = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"]
+    assert urls == PROJECT["urls"] | {
+        "Source": "https://forge.example/some/name",
+        "Issues": "https://forge.example/some/name/issues",
+        "Changelog": "https://forge.example/some/name/blob/main/CHANGELOG.md",
+    }

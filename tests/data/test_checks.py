@@ -19,7 +19,10 @@ from unskew.errors import BadPredictionError, BadRatingError, DataError, UsageEr
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "masked": (np.ma.array([5.0, -999.0, 3.0], mask=[0, 1, 0]), "1 of 3 .* are masked"),
-    "NaT": (np.array([np.datetime64("NaT"), 1, 2], object), "must be numbers: got a datetime64"),
+    "NaT": (
+        np.array([np.datetime64("NaT", "s"), 1, 2], object),
+        "must be numbers: got a datetime64",
+    ),
     "dates": (np.array([dt.date(2020, 1, 1)] * 3, object), "must be numbers: got a date"),
     "dates of NumPy": (np.array(["2020-01-01"] * 3, "M8[D]"), "must be numbers; got datetime64"),
     "a date": (np.array([np.datetime64("2020-01-01"), 1, 2], object), "got a datetime64"),

@@ -601,11 +601,15 @@ def test_what_is_not_sparse_is_sent_to_from_dense() -> None:
 
 
 def test_a_sparse_array_has_two_dimensions() -> None:
+    line = sparse.coo_array(np.ones(3))
+    if line.ndim == 2:
+        pytest.skip("SciPy before 1.13 has no sparse array of one dimension")
+
     with pytest.raises(
         BadRatingError,
         match=r"a rating matrix has two dimensions, users and items; got shape \(3,\)",
     ):
-        Ratings.from_sparse(sparse.coo_array(np.ones(3)))
+        Ratings.from_sparse(line)
 
 
 # From codes
@@ -685,7 +689,7 @@ def test_the_ids_of_a_matrix_must_be_as_many_as_its_rows() -> None:
 
 def test_the_ids_of_a_matrix_must_differ() -> None:
     with pytest.raises(DuplicateCellError, match=r"users=\.\.\. lists 1 user more than once"):
-        Ratings.from_sparse(sparse.eye_array(2), users=["ann", "ann"])
+        Ratings.from_sparse(sparse.coo_array(np.eye(2)), users=["ann", "ann"])
 
 
 # Ratings are checked once

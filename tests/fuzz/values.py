@@ -349,7 +349,7 @@ def list_hostile() -> dict[str, Any]:
         "path": Path("/no such folder/x"),
         "np.int8": np.int8(5),
         "np.float32": np.float32("nan"),
-        "NaT": np.datetime64("NaT"),
+        "NaT": np.datetime64("NaT", "s"),
         "Generator": np.random.default_rng(0),
         "RandomState": np.random.RandomState(0),
         "empty array": np.array([]),

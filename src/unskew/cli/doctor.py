@@ -22,6 +22,8 @@ from unskew.cli.program import declare_command
 from unskew.datasets import DATASETS
 
 REQUIRED_PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "narwhals", "click", "rich")
+NOT_FOR_USERS = ("all", "dev", "docs", "oldest")
+"""Extras that doctor leaves out: the sum of others, and tools of development."""
 
 
 @declare_command("doctor", "Check the installation: versions, extras, caches, data sets.", order=10)
@@ -130,7 +132,7 @@ def _list_extras() -> dict[str, list[str]]:
     extras: dict[str, list[str]] = {}
     for requirement in requires("unskew") or ():
         parts = re.fullmatch(r"([\w.-]+)[^;]*;\s*extra\s*==\s*['\"](\w+)['\"]", requirement)
-        if parts is not None and parts[1] != "unskew" and parts[2] not in ("dev", "docs", "all"):
+        if parts is not None and parts[1] != "unskew" and parts[2] not in NOT_FOR_USERS:
             extras.setdefault(parts[2], []).append(parts[1])
     return extras
 

@@ -85,6 +85,8 @@ class Propensities:
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[np.generic]:
+        if copy is None:  # which NumPy before 2.0 always asks for, and `np.array` does not know
+            return np.asarray(self.values, dtype=dtype)
         return np.array(self.values, dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:

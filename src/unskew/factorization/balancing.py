@@ -149,7 +149,7 @@ def balance_propensities(
     ridges[0] = 0.0
 
     def adjusted_odds(shift: Vector) -> Vector:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             odds: Vector = odds_against * np.exp(phi @ shift)
         return odds
 
