@@ -7,7 +7,6 @@ from unskew.kernels.blocks import (
     BLOCK,
     add_columns,
     cut_rows,
-    dot,
     sum_by_code,
     sum_products,
     take_columns,
