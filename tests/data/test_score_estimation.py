@@ -31,6 +31,7 @@ MODELS: dict[str, Callable[[], PropensityModel]] = {
     "score with a penalty": lambda: logistic(3.0, item_offsets=False, interactions="all"),
     "item offsets": lambda: logistic(0.5),
     "offsets": lambda: logistic(1.0, user_offsets=True),
+    "offsets and covariates": lambda: logistic(1.0, user_offsets=True, interactions="none"),
     "offsets alone": lambda: LogisticPropensity(user_offsets=True, ridge=0.3, tol=TOL),
     "margins": lambda: PopularityPropensity("both"),
 }
@@ -254,7 +255,9 @@ def test_the_variance_of_the_residuals_is_a_schur_complement(name: str) -> None:
     assert within == pytest.approx(complement, rel=1e-8)
 
 
-@pytest.mark.parametrize("name", ["item offsets", "offsets", "offsets alone"])
+@pytest.mark.parametrize(
+    "name", ["item offsets", "offsets", "offsets and covariates", "offsets alone"]
+)
 def test_offsets_are_dense_weighted_least_squares(name: str) -> None:
     model = MODELS[name]().fit(LOG, universe="log")
     propensities = model.predict(LOG)
@@ -270,6 +273,61 @@ def test_offsets_are_dense_weighted_least_squares(name: str) -> None:
     assert propensities.estimation.leverage_power == 1.5
     assert correction.score_of(ALL) == pytest.approx((terms @ coefficients).T, rel=1e-6, abs=1e-6)
     assert correction.bias == pytest.approx(excess @ coefficients, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_free"),
+    [("item offsets", 6), ("offsets", 4), ("offsets and covariates", 0), ("offsets alone", 0)],
+)
+def test_terms_that_offsets_can_replace_are_not_solved_for(name: str, n_free: int) -> None:
+    """Left are products of two covariates, and users' covariates if only items have offsets."""
+    estimation = MODELS[name]().fit(LOG, universe="log").predict(LOG).estimation
+    assert isinstance(estimation, Offsets)
+    coefficients = estimation._equations.solve(DELTA, 1 / (1 - estimation.uncertainty))
+    index = estimation._equations.term_index
+
+    assert len(estimation._equations.terms) == n_free
+    assert not np.delete(coefficients.terms, index, axis=1).any()
+    assert (coefficients.terms[:, index] != 0).all()
+
+
+@pytest.mark.parametrize("name", ["item offsets", "offsets", "offsets and covariates"])
+def test_users_and_items_without_ratings_get_offsets_that_cancel_their_scores(name: str) -> None:
+    """The observed cells do not determine their B: sum w B's = 0 over the other side's weights."""
+    is_kept = (LOG.user >= 3) & (LOG.item != 4)
+    log = LOG.take(np.flatnonzero(is_kept)).with_universe((N_USERS, N_ITEMS))
+    model = MODELS[name]().fit(log)
+    estimation = model.predict(log).estimation
+    assert isinstance(model, LogisticPropensity)
+    assert isinstance(estimation, Offsets)
+    found = estimation._equations.solve(DELTA[:, : len(log)], 1 / (1 - estimation.uncertainty))
+    coefficients = np.hstack([found.terms, found.user, found.item])
+    scores = np.einsum("uit,kt->kui", dense_terms(model), coefficients)
+    by_item = np.bincount(log.item, estimation.uncertainty, N_ITEMS)
+    by_user = np.bincount(log.user, estimation.uncertainty, N_USERS)
+
+    assert by_item[4] == by_user[:3].sum() == 0
+    assert np.abs(by_user @ scores[:, :, 4].T).max() < 1e-9 * np.abs(scores).sum()
+    if model.user_offsets:
+        assert np.abs(scores[:, :3] @ by_item).max() < 1e-9 * np.abs(scores).sum()
+
+
+@pytest.mark.parametrize("kind", ["ips", "snips"])
+def test_other_units_of_the_covariates_change_nothing(kind: str) -> None:
+    """A regular linear transformation of the scores s, without a penalty."""
+    mixed = USER_FEATURES @ [[2.0, 1.0], [-1.0, 3.0]]
+    covariances = []
+    for features in (USER_FEATURES, mixed):
+        model = LogisticPropensity(
+            features, ITEM_FEATURES, ridge=0.0, item_offsets=False, interactions="none", tol=1e-12
+        )
+        propensities = model.fit(LOG, universe="log").predict(LOG)
+        residual, normalizer = residual_of(kind, DELTA, propensities.inverse)
+        contributions = residual * propensities.inverse
+        correct(propensities, residual).correct_rows(contributions, ALL)
+        covariances.append(contributions @ contributions.T / normalizer**2)
+
+    assert covariances[1] == pytest.approx(covariances[0], rel=1e-8)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -508,7 +566,7 @@ def test_cells_alone_in_a_row_or_column_have_the_variance_of_the_others() -> Non
 def test_terms_are_an_intercept_two_sides_and_products() -> None:
     terms = CellTerms.build(np.array([[2.0, 3.0]]), np.array([[5.0], [7.0]]), (1, 1))
     rows = np.zeros(2, np.int32), np.array([0, 1], np.int32)
-    by_term = terms.multiply(np.eye(len(terms)), *rows)
+    by_term = terms.multiply(np.eye(len(terms)), *rows)(ALL)
 
     assert by_term.T.tolist() == [[1, 2, 3, 5, 10], [1, 2, 3, 7, 14]]
     assert terms.add_up(np.array([[0.5, 0.5]]), *rows, np.array([2.0, 4.0])).tolist() == [

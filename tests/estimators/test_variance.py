@@ -344,6 +344,28 @@ def test_contributions_are_the_derivative_of_the_refitted_estimate(
         assert contribution[cell] == pytest.approx(derivative, abs=1e-9)
 
 
+@pytest.mark.parametrize("estimator", [IPS(), SNIPS()])
+def test_the_gradient_of_the_random_sample_is_the_derivative_by_log_shares(estimator: IPS) -> None:
+    """P of a level is n / (U I q), so a weight is proportional to the share q of its level."""
+    delta, propensities = np.square(SCORES - TRUTH)[LOG.user, LOG.item], fit_naive_bayes()
+    outside = estimator.estimate(Deltas(delta[None]), make_cells(propensities)).outside
+    assert outside is not None
+
+    def estimate(log_share: Vector) -> float:
+        weight = propensities.inverse * np.exp(log_share)[LOG.rating.astype(int) - 1]
+        total = TRUTH.size if estimator.name == "ips" else weight.sum()
+        return float(weight @ delta / total)
+
+    steps = 1e-5 * np.eye(5)
+    numerical = [(estimate(step) - estimate(-step)) / 2e-5 for step in steps]
+
+    assert outside.gradient[0] == pytest.approx(numerical, rel=1e-7)
+
+
+def fit_naive_bayes() -> Propensities:
+    return unskew.NaiveBayesPropensity().fit(LOG, mcar=SAMPLE).predict(LOG)
+
+
 def test_uniform_propensities_make_all_three_estimators_one() -> None:
     model = UniformPropensity().fit(LOG)
     result = unskew.evaluate(LOG, SCORES, propensities=model, metrics=["mse"], cluster=None)

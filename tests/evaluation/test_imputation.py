@@ -266,3 +266,10 @@ def test_the_result_says_what_it_takes_for_granted() -> None:
     assert folded.notes == ("imputation taken as cross-fitted in 3 folds",)
     assert folded.to_record()["notes"] == list(folded.notes)
     assert judge("snips", metrics=["mse"]).notes == ()
+
+
+@pytest.mark.parametrize("metric", ["recall@5", "ndcg@5"])
+def test_a_metric_that_cannot_be_imputed_is_named(metric: str) -> None:
+    match = f"'{metric}' cannot be estimated by 'dr': it divides by a number of relevant items"
+    with pytest.raises(UsageError, match=match):
+        judge(metrics=["mse", metric])

@@ -7,8 +7,6 @@ from unskew.kernels.blocks import (
     BLOCK,
     add_columns,
     cut_rows,
-    dot,
-    dot_rows,
     sum_by_code,
     sum_products,
     take_columns,
@@ -49,14 +47,6 @@ def test_columns_are_taken_by_index() -> None:
 
     assert np.array_equal(take_columns(table, CODE), table[:, CODE])
     assert np.array_equal(columns, COLUMNS + table[:, CODE])
-
-
-def test_inner_products_of_rows_are_those_of_single_rows() -> None:
-    first, second = COLUMNS[:, :BLOCK], COLUMNS[::-1, :BLOCK]
-
-    assert np.array_equal(
-        dot_rows(first, second), [dot(*rows) for rows in zip(first, second, strict=True)]
-    )
 
 
 def test_products_of_columns() -> None:

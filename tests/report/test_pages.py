@@ -247,7 +247,8 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
     assert is_emphasized
     assert said == "This log cannot say which model is better over all users and items."
     assert rest.startswith(
-        " Adjusted only for activity and popularity, m is ahead of far by 2.000 MAE ["
+        " Adjusted only for which users and items are logged more often, m is ahead of far by "
+        "2.000 MAE ["
     )
     assert rest.endswith(
         "]. If people rate what they like, this order can be wrong. (The plain average says m, by "
@@ -259,9 +260,9 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
         "what they like, one of them can be better. (The plain average cannot tell them apart.)"
     )
     assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
-        "This log cannot say what MAE m has over all users and items. Adjusted only for activity "
-        "and popularity, m has MAE 3.000 [3.000, 3.000]. If people rate what they like, this "
-        "value can be wrong. (The plain average is 3.000.)"
+        "This log cannot say what MAE m has over all users and items. Adjusted only for which "
+        "users and items are logged more often, m has MAE 3.000 [3.000, 3.000]. If people rate "
+        "what they like, this value can be wrong. (The plain average is 3.000.)"
     )
 
 
@@ -272,7 +273,7 @@ def test_the_ratings_of_propensities_without_ratings_are_not_those_of_all_cells(
     assert "not the ratings of all users and items if people rate" in section.text
     assert [entry.label for entry in section.charts[0].legend] == [
         "in the log",
-        "adjusted for activity and popularity only",
+        "adjusted for users and items only",
     ]
     assert "corrected" not in render(page)
 
@@ -420,28 +421,41 @@ def test_popular_items_speak_against_selection_by_rating_alone() -> None:
         assert (said in " ".join(build_page(record_of(found)).warnings)) is is_named
 
 
-@pytest.mark.parametrize("is_supplied", [True, False])
+@pytest.mark.parametrize("kind", ["supplied", "by rating", "by user"])
 @pytest.mark.filterwarnings("ignore:.*have the same distribution as the log")
-def test_unexplained_item_totals_come_first_in_the_headline(is_supplied: bool) -> None:
+def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
+    """No order is named: neither model is said to be ahead."""
     rng = np.random.default_rng(3)
     truth = rng.integers(1, 6, size=(150, 60)).astype(float)
     by_rating = np.array([0.1, 0.1, 0.2, 0.3, 0.4])[truth.astype(int) - 1]
     users, items = np.nonzero(rng.random(truth.shape) < by_rating * np.linspace(0.2, 1.8, 60))
     log = Ratings.from_arrays(users, items, truth[users, items], universe=truth.shape)
-    fitted = NaiveBayesPropensity().fit(log, mcar=rng.choice(truth.ravel(), 500))
-    found = evaluate(
-        log,
-        {"m": truth + 1.0, "n": truth + 0.5},
-        propensities=by_rating if is_supplied else fitted,
-        metrics=["mae"],
-    )
-    page = build_page(record_of(found))
+    propensities = {
+        "supplied": by_rating,
+        "by rating": NaiveBayesPropensity().fit(log, mcar=rng.choice(truth.ravel(), 500)),
+        "by user": PopularityPropensity("user").fit(log),
+    }[kind]
+    models = {"m": truth + 1.0, "n": truth + 0.5}
+    page = build_page(record_of(evaluate(log, models, propensities=propensities, metrics=["mae"])))
+    says = "".join(text for text, _ in page.headline)
 
-    assert page.headline[0][0].startswith("Doubtful: the variance of item totals is ")
-    assert page.headline[0][0].endswith("has to do with the ratings, this order can be wrong.")
-    assert page.headline[1][0].startswith(" With these propensities, n is ahead of m by 0.5")
+    if kind == "by user":
+        assert says.startswith(
+            "This log cannot say which model is better over all users and items: the variance of "
+            "item totals is "
+        )
+        assert "And they never saw a rating" in says
+        assert "PopularityPropensity('both')" in page.assumptions[-1]
+    else:
+        assert says.startswith("Doubtful: the variance of item totals is ")
+        assert says.endswith(
+            " This evaluation cannot say which model is better, unless what they leave out has "
+            "nothing to do with the errors of the models."
+        )
+        assert "unskew.evaluate_random_test" in page.assumptions[-1]
+        assert "does not tell the two models apart if what" in page.sections[0].text
+    assert "ahead" not in says + page.sections[0].title
     assert any("the variance of item totals is" in text for text in page.warnings)
-    assert "unskew.evaluate_random_test" in page.assumptions[-1]
 
 
 def test_metrics_with_another_winner_are_named() -> None:

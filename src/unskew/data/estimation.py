@@ -368,7 +368,7 @@ def describe_assumption(estimation: Estimation | None, *, fits_universe: bool = 
     if not estimation.sees_ratings:
         return (
             "these propensities never saw a rating: they cannot tell whether people rate what "
-            "they like, and correct only for who rates much and what is rated often"
+            "they like, and correct only for which users and items are logged more often"
         )
     return (
         "these propensities are right if the random ratings were drawn at random from all cells, "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from unskew.data.cells import RowNumbers
-from unskew.kernels.blocks import add_columns, sum_by_code, take_columns
+from unskew.kernels.blocks import add_pairs, sum_by_code, take_columns
 from unskew.types import IntVector, Matrix, Vector
 
 BLOCK_CELLS = 1 << 18
@@ -53,25 +53,43 @@ class CellTerms:
     def __len__(self) -> int:
         return self.left.size
 
-    def multiply(self, coefficient: Matrix, user_row: IntVector, item_row: IntVector) -> Matrix:
-        """``coefficient @ s`` of each cell: (K, terms) to (K, cells)."""
+    def select(self, index: IntVector) -> CellTerms:
+        """Some of the terms, with the columns that they need and the first ones."""
+        (left, left_position), (right, right_position) = (
+            np.unique(np.append(0, columns[index]), return_inverse=True)
+            for columns in (self.left, self.right)
+        )
+        return CellTerms(
+            self.user[:, left],
+            self.item[:, right],
+            left_position[1:].astype(np.int32),
+            right_position[1:].astype(np.int32),
+        )
+
+    def multiply(
+        self, coefficient: Matrix, user_row: IntVector, item_row: IntVector
+    ) -> Callable[[slice], Matrix]:
+        """``coefficient @ s`` of some of the cells, given (K, terms): (K, cells)."""
         by_row = self.user @ self._to_matrices(coefficient)
         if self._has_few_pairs(user_row.size):
             table = (by_row @ self.item.T).reshape(len(coefficient), -1)
-            return take_columns(table, self._pair_rows(user_row, item_row))
+            return lambda rows: take_columns(table, self._pair_rows(user_row[rows], item_row[rows]))
         if not self.has_products:
             of_users, of_items = self.split(coefficient)
-            sums = take_columns(of_users, user_row)
-            add_columns(sums, of_items, item_row)
-            return sums
-        product = np.empty((len(coefficient), user_row.size))
-        size = max(1, BLOCK_CELLS // self.item.shape[1])
-        for first in range(0, user_row.size, size):
-            block = slice(first, first + size)
-            product[:, block] = np.einsum(
-                "knc,nc->kn", by_row[:, user_row[block]], self.item[item_row[block]]
-            )
-        return product
+            return lambda rows: add_pairs(of_users, user_row[rows], of_items, item_row[rows])
+
+        def multiply_rows(rows: slice) -> Matrix:
+            users, items = user_row[rows], item_row[rows]
+            product = np.empty((len(coefficient), users.size))
+            size = max(1, BLOCK_CELLS // self.item.shape[1])
+            for first in range(0, users.size, size):
+                block = slice(first, first + size)
+                product[:, block] = np.einsum(
+                    "knc,nc->kn", by_row[:, users[block]], self.item[items[block]]
+                )
+            return product
+
+        return multiply_rows
 
     def add_up(
         self, values: Matrix, user_row: IntVector, item_row: IntVector, factor: Vector
@@ -143,10 +161,10 @@ class CellTerms:
             pair = self._pair_rows(user_row, item_row)
             by_pair = np.bincount(pair, values, n_rows * len(self.item))
             return by_pair.reshape(n_rows, -1) @ columns
-        by_column = [
-            np.bincount(user_row, values * column[item_row], n_rows) for column in columns.T
-        ]
-        return np.stack(by_column, axis=1)
+        by_row = np.empty((n_rows, columns.shape[1]))
+        for sums, column in zip(by_row.T, columns.T, strict=True):
+            sums[:] = np.bincount(user_row, values * column[item_row], n_rows)
+        return by_row
 
     def _has_few_pairs(self, n_cells: int) -> bool:
         """Whether a table of all pairs of rows is smaller than a column of cells."""

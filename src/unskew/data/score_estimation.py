@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from unskew.data.estimation import (
 )
 from unskew.data.logit_terms import LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients, OffsetEquations
-from unskew.kernels.blocks import add_columns, cut_rows, sum_by_code, sum_products, take_columns
+from unskew.kernels.blocks import add_columns, add_pairs, cut_rows, sum_by_code, sum_products
 from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, IntVector, Matrix, Vector
 
@@ -35,8 +35,8 @@ from unskew.types import IndexVector, IntVector, Matrix, Vector
 class Projection:
     """``B's`` of K risks, and what follows from it."""
 
-    score: Matrix
-    """K x observed cells."""
+    score_of: Callable[[slice], Matrix]
+    """Of some of the observed cells: K x cells."""
     find_information: Callable[[], Matrix]
     """K x K: B'AB, which only other logs than that of the fit need."""
     bias: Vector
@@ -106,10 +106,12 @@ class ScoreEstimation(Estimation):
     def _correct_same_log(
         self, projection: Projection, residual: Matrix, weight: Vector
     ) -> Correction:
-        score, pooled, alone = projection.score, None, self._singletons
+        score_of, pooled, alone = projection.score_of, None, self._singletons
         if alone.size:
+            score = score_of(slice(None))
             score[:, alone] = residual[:, alone] * weight[alone]
             pooled = self._pool_variance(residual, weight, score)
+            score_of = partial(_take_rows, score)
 
         def expect(unit: Unit) -> Matrix:
             with single_blas_thread():
@@ -117,7 +119,7 @@ class ScoreEstimation(Estimation):
             return by_user[self.users] if unit == "user" else by_item[self.items]
 
         return Correction(
-            lambda rows: score[:, rows],
+            score_of,
             self._factor.__getitem__,
             expected_by=expect,
             pooled=pooled,
@@ -217,10 +219,16 @@ class Offsets(ScoreEstimation):
     def _project(self, residual: Matrix, weight_derivative: Vector) -> Projection:
         share = self.user.size / self.n_fitted
         coefficients = self._equations.solve(residual, weight_derivative)
-        score = self._multiply(coefficients)
+        score_of = self._multiply(coefficients)
+
+        def find_information() -> Matrix:
+            gradient = residual * (weight_derivative * self.uncertainty)
+            information: Matrix = share * gradient @ score_of(slice(None)).T
+            return information
+
         return Projection(
-            score,
-            lambda: share * (residual * (weight_derivative * self.uncertainty)) @ score.T,
+            score_of,
+            find_information,
             share * coefficients.dot(self.excess),
             cache(lambda: self._expect(coefficients)),
         )
@@ -237,8 +245,8 @@ class Offsets(ScoreEstimation):
             has_item=self.has_item,
         )
 
-    def _multiply(self, coefficients: OffsetCoefficients) -> Matrix:
-        """``B's`` of each observed cell."""
+    def _multiply(self, coefficients: OffsetCoefficients) -> Callable[[slice], Matrix]:
+        """``B's`` of some of the observed cells."""
         terms, rows = self.grid.terms, self.grid.find_rows()
         if not terms.has_products:
             by_user, by_item = (
@@ -250,15 +258,18 @@ class Offsets(ScoreEstimation):
                     strict=True,
                 )
             )
-            product = take_columns(by_user, self.user)
-            add_columns(product, by_item, self.item)
+            return lambda rows: add_pairs(by_user, self.user[rows], by_item, self.item[rows])
+        multiply_terms = terms.multiply(coefficients.terms, *self._equations.rows)
+
+        def multiply(rows: slice) -> Matrix:
+            product = multiply_terms(rows)
+            if self.has_user:
+                add_columns(product, coefficients.user, self.user[rows])
+            if self.has_item:
+                add_columns(product, coefficients.item, self.item[rows])
             return product
-        product = terms.multiply(coefficients.terms, *self._equations.rows)
-        if self.has_user:
-            add_columns(product, coefficients.user, self.user)
-        if self.has_item:
-            add_columns(product, coefficients.item, self.item)
-        return product
+
+        return multiply
 
     def _expect(self, coefficients: OffsetCoefficients) -> tuple[Matrix, Matrix]:
         """Sums of ``P B's`` over all items of each user, and over all users of each item."""
@@ -363,8 +374,10 @@ class Margins(ScoreEstimation):
         by_user -= total * free_by_user
         by_item -= total * free_by_item
         user, item = _divide(by_user, self.user_total), _divide(by_item, self.item_total)
-        score = take_columns(user + total, self.user)
-        add_columns(score, item, self.item)
+        by_code = user + total
+
+        def find_score(rows: slice) -> Matrix:
+            return add_pairs(by_code, self.user[rows], item, self.item[rows])
 
         def expect() -> tuple[Matrix, Matrix]:
             one_by_user = (user + total) * of_users.sum_all(np.ones((1, n_items)))
@@ -374,8 +387,8 @@ class Margins(ScoreEstimation):
             return by_user.T, by_item.T
 
         return Projection(
-            score,
-            lambda: (residual * weight_derivative) @ score.T,
+            find_score,
+            lambda: (residual * weight_derivative) @ find_score(slice(None)).T,
             residual @ (weight_derivative * self._bias),
             expect,
         )
@@ -447,6 +460,10 @@ class ProductRows:
         """Sums of min(1, a_u b_i) times values over all columns: K x rows."""
         below = _cumulate(values[:, self.order])
         return self.sum_free(values) + below[:, -1:] - below[:, self.n_free]
+
+
+def _take_rows(columns: Matrix, rows: slice) -> Matrix:
+    return columns[:, rows]
 
 
 def _cumulate(values: Matrix) -> Matrix:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from scipy import special
 from scipy.optimize import brentq
 
-from unskew.kernels.blocks import BLOCK, cut_rows, dot_rows
+from unskew.kernels.blocks import BLOCK, cut_rows, dot
 from unskew.threads import single_blas_thread
 from unskew.types import Matrix, Vector
 
@@ -21,8 +20,6 @@ SMALL_SKEWNESS = 1e-6
 """Below this Hall's correction is smaller than rounding errors."""
 ROUNDING = 1e-12
 """Distances below this share of the largest one are rounding errors."""
-CONTRASTS = 3
-"""Differences of models whose moments are computed at once."""
 MAX_STEPS = 200
 """Steps in the search for the most likely shares, which takes about ten."""
 
@@ -53,7 +50,7 @@ class Moments:
         A contribution adds ``variance * z^2`` to the variance and ``variance * third * z^3`` to the
         third moment. A factor of None is 1.
         """
-        buffer = np.empty((3, CONTRASTS, BLOCK))
+        buffer = np.empty((3, BLOCK))
         with single_blas_thread():
             parts = [_sum_powers(*block, buffer) for block in blocks]
         return cls(*np.sum(parts, axis=0))
@@ -104,39 +101,25 @@ class Moments:
 
 
 def _sum_powers(
-    contributions: Matrix,
-    variance: Vector | None,
-    third: Vector | None,
-    buffer: npt.NDArray[np.float64],
+    contributions: Matrix, variance: Vector | None, third: Vector | None, buffer: Matrix
 ) -> npt.NDArray[np.float64]:
     """The second, third and fourth moment of a block, for all models and their differences.
 
-    A few contrasts are computed at a time, so that their numbers stay in the cache.
+    One contrast is computed at a time, so that its numbers stay in the cache.
     """
     n_models, size = contributions.shape
+    difference, scaled, square = buffer[:, :size]
     moments = np.zeros((3, n_models, n_models))
-    for pairs in _cut_pairs(n_models):
-        z, scaled, square = buffer[:, : len(pairs), :size]
-        for row, (i, j) in enumerate(pairs):
-            if i == j:
-                z[row] = contributions[i]
-            else:
-                np.subtract(contributions[i], contributions[j], out=z[row])
+    for i, j in combinations_with_replacement(range(n_models), 2):
+        z = contributions[i]
+        if i != j:
+            z = np.subtract(z, contributions[j], out=difference)
         np.multiply(z, 1.0 if variance is None else variance, out=scaled)
         np.multiply(z, scaled, out=square)
-        second, fourth = dot_rows(z, scaled), dot_rows(square, square)
+        moments[0, i, j], moments[2, i, j] = dot(z, scaled), dot(square, square)
         np.multiply(z, 1.0 if third is None else third, out=scaled)
-        cubed = dot_rows(square, scaled)
-        for row, (i, j) in enumerate(pairs):
-            moments[:, i, j] = second[row], cubed[row], fourth[row]
+        moments[1, i, j] = dot(square, scaled)
     return moments
-
-
-@cache
-def _cut_pairs(n_models: int) -> list[list[tuple[int, int]]]:
-    """All pairs of models i <= j, in lists of at most CONTRASTS of them."""
-    pairs = list(combinations_with_replacement(range(n_models), 2))
-    return [pairs[start : start + CONTRASTS] for start in range(0, len(pairs), CONTRASTS)]
 
 
 def covariance_of_contrasts(covariance: Matrix) -> Matrix:

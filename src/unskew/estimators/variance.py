@@ -319,9 +319,14 @@ def _add_from_cells(
     risks = columns[selected[0] : selected[0] + value.size]
     bases = columns[selected[value.size] :]
     if spec.divides_by_base and np.abs(bases).max() > ROUNDING * weight.max():
-        moments = _measure_cells(
-            lambda rows: (risks[:, rows] - value[:, None] * bases[:, rows]) * scale, cells
-        )
+
+        def subtract_bases(rows: slice) -> Matrix:
+            contributions: Matrix = value[:, None] * bases[:, rows]
+            np.subtract(risks[:, rows], contributions, out=contributions)
+            contributions *= scale
+            return contributions
+
+        moments = _measure_cells(subtract_bases, cells)
     else:
         moments = cells.compute_once(
             "moments", deltas, spec, lambda: _measure_cells(lambda rows: risks[:, rows], cells)

@@ -12,6 +12,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.point import Estimator, find_estimator
+from unskew.estimators.sums import Deltas
 from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
 from unskew.settings import is_finite_number
 from unskew.tables import join_words
@@ -62,6 +63,21 @@ def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator
                 value=metric.name,
                 remedy="Use `estimators=['naive']` on a test log whose cells were drawn uniformly "
                 "at random, or a metric of all items such as dcg@10.",
+            )
+
+
+def require_imputed(deltas: Mapping[str, Deltas], estimators: Sequence[Estimator]) -> None:
+    """Raise an error if an imputation was passed, but a metric cannot be imputed."""
+    imputing = [each.name for each in estimators if each.imputes]
+    for metric, each in deltas.items():
+        if imputing and each.imputed is None:
+            raise UsageError(
+                f"{metric!r} cannot be estimated by {imputing[0]!r}: it divides by a number of "
+                "relevant items of each user, which is unknown where ratings are not observed.",
+                parameter="metrics",
+                value=metric,
+                remedy="Evaluate it with `estimators=['snips']` in a call of its own, or use a "
+                "metric that is a mean over all cells, such as mse, precision@10 or dcg@10.",
             )
 
 

@@ -20,6 +20,7 @@ from unskew.evaluation.arguments import (
     find_universe,
     require_cluster,
     require_compatible,
+    require_imputed,
     require_level,
     require_propensities,
     require_weight_transform,
@@ -231,6 +232,8 @@ def evaluate(
         )
         notes += texts
     deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log, sums)
+    if imputation is not None:
+        require_imputed(deltas, chosen_estimators)
     cells.evaluate_together(deltas.values())
 
     by_name = {estimator.name: estimator for estimator in chosen_estimators}

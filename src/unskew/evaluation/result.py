@@ -340,7 +340,7 @@ class Evaluation(Result):
         yield from self._check_capped()
 
     def _check_popularity(self) -> Iterator[UnskewWarning]:
-        """Item totals that vary more than propensities explain that should include the rating."""
+        """Item totals that vary more than the propensities explain."""
         dispersion = None if self.clusters is None else self.clusters.dispersion
         estimation = self.estimation
         if dispersion is None or self.n_observed < LONG_LOG:
@@ -352,11 +352,11 @@ class Evaluation(Result):
                 "others. This speaks against the assumption that selection depends on the rating "
                 "alone. It does not say how much this changes the estimates."
             )
-        elif dispersion.ratio >= UNEXPLAINED and (estimation is None or estimation.sees_ratings):
+        elif dispersion.ratio >= UNEXPLAINED:
             yield PropensityWarning(
                 f"{dispersion.describe()}: they leave out something that decides which "
                 f"{dispersion.unit}s are logged. Intervals include this, but if it has to do with "
-                "the ratings, the estimates are biased."
+                "the errors of the models, the estimates are biased."
             )
 
     def _describe_unexplained(self) -> str | None:

@@ -31,12 +31,6 @@ def dot(first: Vector, second: Vector) -> float:
     return float(np.dot(first, second))
 
 
-def dot_rows(first: Matrix, second: Matrix) -> Vector:
-    """The inner product of each row with the same row of the other, as by :func:`dot`."""
-    products: Vector = np.matmul(first[:, None, :], second[:, :, None])[:, 0, 0]
-    return products
-
-
 def sum_products(first: Matrix, second: Matrix) -> Matrix:
     """Sum over cells of the products of columns, K x K, which must be symmetric."""
     size = len(first)
@@ -84,6 +78,18 @@ def take_columns(table: Matrix, index: npt.NDArray[np.integer]) -> Matrix:
         for column, values in zip(columns, table, strict=True):
             values.take(codes, out=column[rows], mode="clip")
     return columns
+
+
+def add_pairs(
+    first: Matrix,
+    first_index: npt.NDArray[np.integer],
+    second: Matrix,
+    second_index: npt.NDArray[np.integer],
+) -> Matrix:
+    """``first[:, first_index] + second[:, second_index]``: K x cells."""
+    sums = take_columns(first, first_index)
+    add_columns(sums, second, second_index)
+    return sums
 
 
 def add_columns(columns: Matrix, table: Matrix, index: npt.NDArray[np.integer]) -> None:

@@ -84,8 +84,8 @@ def opening(estimator: str, record: Record) -> str:
     if not uses_weights(estimator):
         return "If the imputed ratings are right,"
     if record.get("sees_ratings") is False:
-        others = ", popularity and imputed ratings" if imputes else " and popularity"
-        return f"Adjusted only for activity{others},"
+        others = ", and by imputed ratings" if imputes else ""
+        return f"Adjusted only for which users and items are logged more often{others},"
     if imputes:
         return "If the propensities or the imputed ratings are right,"
     condition = record.get("condition") or "if the propensities are right"
@@ -159,7 +159,7 @@ Claim: TypeAlias = Literal[
 ]
 """What a headline can claim: nothing, because no estimate is usable; an uncorrected result;
 nothing, because the propensities do not fit; an order for propensities without ratings; that the
-correction changed nothing; an order for propensities that leave out much; or a verdict."""
+correction changed nothing; nothing, because the propensities leave out much; or a verdict."""
 
 
 def find_claim(record: Record, metric: str) -> Claim:
@@ -204,6 +204,10 @@ def write_headline(record: Record, metric: str) -> Headline:
             f" {start} {finding.cautious}. If people rate what they like, {finding.if_wrong}."
             f"{finding.ending}"
         )
+        if record.get("unexplained"):
+            first = f"{first[:-1]}: {record['unexplained']}."
+            second = " And they never saw a rating: they cannot tell whether people rate what "
+            second += "they like."
     elif claim == "unchanged":
         first = f"This log cannot say {finding.question}: the correction changed almost nothing."
         second = (
@@ -211,11 +215,11 @@ def write_headline(record: Record, metric: str) -> Headline:
             f"these propensities, {finding.cautious}.{finding.ending}"
         )
     elif claim == "unexplained":
-        first = (
-            f"Doubtful: {record['unexplained']}. If what they leave out has to do with the "
-            f"ratings, {finding.if_wrong}."
+        first = f"Doubtful: {record['unexplained']}."
+        second = (
+            f" This evaluation cannot say {finding.question}, unless what they leave out has "
+            "nothing to do with the errors of the models."
         )
-        second = f" With these propensities, {finding.cautious}.{finding.ending}"
     elif finding.flips_at is not None:
         first = (
             f"{start} {finding.cautious}. But odds of being logged that are wrong by a factor of "

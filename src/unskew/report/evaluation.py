@@ -76,6 +76,8 @@ TOLD_APART: dict[Claim, str] = {
     "tells models apart.",
     "adjusted": "An interval that excludes zero does not tell the two models apart over all users "
     "and items if people rate what they like.",
+    "unexplained": "An interval that excludes zero does not tell the two models apart if what the "
+    "propensities leave out has to do with the errors of the models.",
 }
 """What an interval shows, by what the headline claims."""
 IF_RIGHT = (
@@ -88,6 +90,9 @@ NEXT_STEPS = {
     "unexplained": "Next step: evaluate the models on ratings of random cells themselves "
     f"(`unskew.evaluate_random_test`), which needs no propensities. {COLLECT}",
     "adjusted": f"Next step: collect ratings of random cells. {COLLECT}",
+    "incomplete": "Next step: fit propensities that also depend on the item, such as "
+    "`PopularityPropensity('both')`. For what depends on the rating, collect ratings of random "
+    f"cells. {COLLECT}",
     "unchanged": f"Next step: collect ratings of cells that are surely drawn at random. {COLLECT}",
 }
 """What to do without a verdict, by the claim of the headline."""
@@ -114,7 +119,7 @@ WEIGHTS = (
     "gray bars, a few ratings decide the estimates."
 )
 LOWER_LIMITS = " Lower limits give steadier estimates that correct less."
-ADJUSTED = "adjusted for activity and popularity only"
+ADJUSTED = "adjusted for users and items only"
 PROPENSITY = " The propensity is the probability that a rating was logged."
 WORST_CASE = (
     "the worst case over all cells; the weights keep their sum, unless the metric is a mean "
@@ -195,7 +200,9 @@ def list_assumptions(record: Record) -> Iterator[str]:
     if robustness:
         yield robustness
     claim = find_claim(record, next(iter(record["metrics"])))
-    if claim in NEXT_STEPS:
+    if claim == "adjusted" and record.get("unexplained"):
+        yield NEXT_STEPS["incomplete"]
+    elif claim in NEXT_STEPS:
         yield NEXT_STEPS[claim]
 
 
