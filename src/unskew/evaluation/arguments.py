@@ -23,7 +23,7 @@ def find_metrics(metrics: object, *, relevance_threshold: float | None) -> list[
     """Metrics from one name or object, or from a list of them."""
     chosen = [
         find_metric(metric, relevance_threshold=relevance_threshold)
-        for metric in _as_list("metrics", metrics)
+        for metric in _as_list("metrics", metrics, example="mse")
     ]
     _require_distinct_names("metrics", [metric.name for metric in chosen])
     return chosen
@@ -45,7 +45,8 @@ def find_estimators(estimators: object, universe: Universe | None = None) -> lis
     """
     if estimators is None:
         estimators = ("naive", "snips") if universe is None else ("naive", "ips", "snips")
-    chosen = [find_estimator(estimator) for estimator in _as_list("estimators", estimators)]
+    names = _as_list("estimators", estimators, example="snips")
+    chosen = [find_estimator(estimator) for estimator in names]
     _require_distinct_names("estimators", [estimator.name for estimator in chosen])
     return chosen
 
@@ -150,7 +151,7 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
         )
 
 
-def _as_list(parameter: str, value: object) -> Sequence[Any]:
+def _as_list(parameter: str, value: object, *, example: str) -> Sequence[Any]:
     is_object = (callable(value) or isinstance(value, Estimator)) and not isinstance(value, type)
     if isinstance(value, str) or is_object:
         return [value]
@@ -159,6 +160,7 @@ def _as_list(parameter: str, value: object) -> Sequence[Any]:
             f"`{parameter}` must be a list of names; got {value!r}.",
             parameter=parameter,
             value=value,
+            remedy=f"Pass names of unskew.{parameter}, such as `{parameter}=['{example}']`.",
         )
     return value
 
@@ -168,7 +170,7 @@ def _require_distinct_names(parameter: str, names: Sequence[str]) -> None:
         raise UsageError(
             f"`{parameter}` is empty: there is nothing to evaluate.",
             parameter=parameter,
-            remedy=f"Name at least one, or leave `{parameter}` out to get the default ones.",
+            remedy=f"Name at least one, or leave out `{parameter}` to use the default ones.",
         )
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
