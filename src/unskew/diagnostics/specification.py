@@ -20,8 +20,8 @@ from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning
+from unskew.estimators.observed import Clusters, Deltas, ObservedCells
 from unskew.estimators.point import SNIPS
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells
 from unskew.tables import format_p_value
 from unskew.types import Matrix, Vector
 

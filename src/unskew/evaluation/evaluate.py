@@ -12,8 +12,8 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import UniverseLike
 from unskew.data.weights import WeightTransform
 from unskew.estimators.multiple_robust import ModelSums
+from unskew.estimators.observed import Cluster, Imputed, Resampling
 from unskew.estimators.point import Estimator
-from unskew.estimators.sums import Cluster, Imputed, Resampling
 from unskew.evaluation.arguments import (
     find_estimators,
     find_metrics,

@@ -26,7 +26,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import require_all_ids
 from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.dispersion import MIN_EXCESS, Dispersion
-from unskew.estimators.sums import Imputed, ObservedCells
+from unskew.estimators.observed import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.predictions import Predictions, PredictionsLike, ScoredCells
 from unskew.evaluation.rating_distributions import (

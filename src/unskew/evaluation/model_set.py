@@ -14,8 +14,8 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import require_all_ids
 from unskew.errors import BadPropensityError, UsageError
 from unskew.estimators.multiple_robust import ModelSums, PropensitySums
+from unskew.estimators.observed import Imputed, ObservedCells
 from unskew.estimators.point import Estimator
-from unskew.estimators.sums import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.imputation import Imputation, find_hidden, impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike
