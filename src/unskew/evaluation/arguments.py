@@ -12,6 +12,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.point import Estimator, find_estimator
+from unskew.evaluation.model_set import ModelSet
 from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
 from unskew.settings import is_finite_number
 from unskew.tables import join_words
@@ -75,6 +76,23 @@ def require_propensities(propensities: object, estimators: Sequence[Estimator]) 
             remedy="Pass the probability with which each rating was observed, or a fitted model "
             "such as PopularityPropensity().fit(log). For the plain average over the log alone, "
             "pass `estimators=['naive']`.",
+        )
+
+
+def require_model_set(model_set: object, estimators: Sequence[Estimator]) -> None:
+    """Raise an error if ``model_set`` is no ModelSet, or if no estimator reads it."""
+    reading = [estimator.name for estimator in estimators if estimator.has_own_models]
+    if model_set is not None and not isinstance(model_set, ModelSet):
+        raise UsageError(
+            f"`model_set` must be a ModelSet; got {type(model_set).__name__}.",
+            parameter="model_set",
+            remedy="Pass `ModelSet(propensities=[...], imputations=[...])` of unskew.evaluation.",
+        )
+    if model_set is not None and not reading:
+        raise UsageError(
+            "`model_set` is for the estimator 'mr', which is not among `estimators`.",
+            parameter="model_set",
+            remedy="Add 'mr' to `estimators`, or leave `model_set` out.",
         )
 
 

@@ -256,6 +256,14 @@ class Recommender(Configurable, ABC):
         require_pairs(user, item)
         return user, item
 
+    def _find_codes_or_none(self, users: Ids, items: Ids) -> tuple[IntVector, IntVector]:
+        """The codes of users and of items, -1 for unknown ones."""
+        require_fitted(self)
+        return (
+            find_codes(as_ids(users, "users"), self.users_),
+            find_codes(as_ids(items, "items"), self.items_),
+        )
+
     def _find_codes(
         self,
         ids: npt.ArrayLike,
