@@ -134,8 +134,8 @@ def find_problems(table: FileTable, columns: ColumnNames) -> Iterator[FileProble
     times = [] if columns.timestamp is None else [columns.timestamp]
     ratings = (columns.rating, *columns.predictions)
     checks: Iterable[tuple[str, str, FindBadRows]] = (
-        *((name, "an id", is_missing_id) for name in (columns.user, columns.item)),
-        *((name, "a number", is_not_finite) for name in ratings),
+        *((str(name), "an id", is_missing_id) for name in (columns.user, columns.item)),
+        *((str(name), "a number", is_not_finite) for name in ratings),
         *((name, "a propensity, above 0 and up to 1", is_bad_propensity) for name in propensities),
         *((name, "a position, from 1 on", _is_bad_position) for name in columns.positions),
         *((name, "a time: a number or a date", _is_bad_time) for name in times),
