@@ -54,8 +54,8 @@ def nonzero_relevance(cells: MetricInput, threshold: float | None) -> Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class ListMetric:
-    """A metric of the ``top`` items of a user's list, or of the whole list if it is None."""
+class PositionMetric:
+    """A metric of positions: of the ``top`` items of a user's list, or of all if it is None."""
 
     top: int | None = setting(None, TOP_OR_NONE)
     stem: ClassVar[str]
@@ -71,7 +71,7 @@ class ListMetric:
 
 
 @dataclass(frozen=True, slots=True)
-class RelevanceMetric(ListMetric):
+class RelevanceMetric(PositionMetric):
     """A share of relevant items; ratings from ``relevance_threshold`` on are relevant."""
 
     relevance_threshold: float | None = setting(None, THRESHOLD)
@@ -85,7 +85,7 @@ class RelevanceMetric(ListMetric):
     traits={"order": 4, "top": "optional", "words": "discounted cumulative gain"},
 )
 @dataclass(frozen=True, slots=True)
-class DiscountedGain(ListMetric):
+class DiscountedGain(PositionMetric):
     """DCG and DCG@k: the mean over users of sum_i Y_ui / log2(position + 1)."""
 
     stem: ClassVar[str] = "dcg"
@@ -107,7 +107,7 @@ class DiscountedGain(ListMetric):
     traits={"order": 5, "top": "always", "words": "cumulative gain"},
 )
 @dataclass(frozen=True, slots=True)
-class CumulativeGain(ListMetric):
+class CumulativeGain(PositionMetric):
     """CG@k: the mean rating of the k items recommended to each user."""
 
     top: int = setting(check=TOP)
