@@ -86,3 +86,17 @@ def test_values_without_a_model_are_compared_with_the_sample_only() -> None:
     assert run_tests(log, known, UNIVERSE, None, rng) == ()
     (test,) = run_tests(log, known, UNIVERSE, draw_sample(100, rng), rng)
     assert test.subject == "mean rating"
+
+
+@pytest.mark.parametrize("kept", [1.0, 0.8])
+def test_activity_is_not_tested_if_every_user_rated_a_set_number_of_items(kept: float) -> None:
+    """Such users with more ratings in one half of the log have fewer in the other one."""
+    rng = np.random.default_rng(5)
+    priority = rng.gumbel(size=TRUTH.shape) + np.log(BY_RATING)
+    seen = priority >= np.sort(priority, axis=1)[:, [-24]]
+    log = Ratings.from_dense(np.where(seen & (rng.random(seen.shape) < kept), TRUTH, 0))
+    model = unskew.NaiveBayesPropensity().fit(log, mcar=draw_sample(1000, rng).rating)
+    tests = {t.subject: t for t in run_tests(log, model.predict(log), UNIVERSE, None, rng)}
+
+    assert set(tests) == {"item popularity"}
+    assert not tests["item popularity"].rejects

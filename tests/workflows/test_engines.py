@@ -32,9 +32,10 @@ FRAME = pd.DataFrame(
     }
 )
 LEARNERS_OF_ENGINES = {"mf", "offsets"}
-ALL_CELLS_LEARNERS = set(
-    "doubly-robust dr-bias dr-jl dr-mse dr-v2 eib mrdr relmf".split()  # engine="gpu" only
+LEARNERS_IN_MEMORY = set(
+    "doubly-robust dr-bias dr-jl dr-mse dr-v2 eib logistic mrdr relmf wmf".split()
 )
+"""With ``engine="gpu"`` only."""
 MISSING = {"gpu": "torch", "spark": "pyspark"}
 """The package of an engine; the fits themselves are tested in tests/engines."""
 
@@ -63,16 +64,20 @@ def _fit_here(request: TrainingRequest) -> Any:
 def test_every_learner_works_on_an_engine_or_is_refused_by_name(
     path: str, learner: str, engine: str
 ) -> None:
-    settings = {"l2": 5.0, "max_iter": 3} if learner in LEARNERS_OF_ENGINES else {}
+    settings: dict[str, Any] = {}
+    if learner in LEARNERS_OF_ENGINES:
+        settings = {"l2": 5.0, "max_iter": 3}
+    elif learner == "logistic":
+        settings = {"relevance_threshold": 4.0}
     request = TrainingRequest(
         log=path, learner=learner, engine=engine, settings=settings, propensities="propensity"
     )
     if engine == "local":  # tests/workflows/test_training.py fits every learner
         assert choose_engine(request) == "local"
-    elif learner in ALL_CELLS_LEARNERS and engine == "gpu":
+    elif learner in LEARNERS_IN_MEMORY and engine == "gpu":
         if find_spec("torch") is None:
             with pytest.raises(MissingExtraError, match=r"engine='gpu' needs .* pip install"):
-                choose_engine(request)
+                fit(request)
         else:
             assert choose_engine(request) == "gpu"
     elif learner not in LEARNERS_OF_ENGINES:

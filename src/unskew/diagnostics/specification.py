@@ -30,6 +30,8 @@ LEVEL = 0.05
 N_GROUPS = 5
 MIN_CELLS = 50
 """A test needs at least this many observed cells in each half of the log."""
+MAX_Z_OF_EQUAL_COUNTS = 3.0
+"""How many standard errors below chance the variance of counts may be before it is by design."""
 POWER_FACTOR = float(special.ndtri(1 - LEVEL / 2) + special.ndtri(0.8))
 """A difference of this many standard errors is found with a probability of 80 %."""
 
@@ -90,7 +92,9 @@ def run_tests(
     """All tests that the data allow.
 
     Shares of groups are tested only if a fitted model says that it has no parameters of single
-    items (users). A model that has them reproduces the shares, whether it is right or wrong.
+    items (users). A model that has them reproduces the shares, whether it is right or wrong. They
+    are not tested if the log has a set number of ratings for each user (item), because cells then
+    depend on each other.
     """
     estimation = propensities.estimation
     if isinstance(estimation, Replicates):
@@ -102,8 +106,25 @@ def run_tests(
             _test_groups(log, propensities, universe, unit, rng)
             for unit in units
             if unit not in estimation.learned
+            and not _has_counts_by_design(log, propensities, universe, unit)
         ]
     return tuple(test for test in tests if test is not None)
+
+
+def _has_counts_by_design(
+    log: Ratings, propensities: Propensities, universe: Universe, unit: Unit
+) -> bool:
+    """Whether the numbers of ratings by user (item) vary less than independent cells allow.
+
+    Counts of independent cells have a variance of at least the mean of sum (1 - P) over the
+    observed cells of a unit. A smaller one means that the number was set: Coat has 24 a user.
+    """
+    code, n_units = (log.user, universe.n_users) if unit == "user" else (log.item, universe.n_items)
+    by_chance = float((1 - propensities.values).sum()) / n_units
+    if by_chance == 0 or n_units < 2:
+        return False
+    ratio = float(np.bincount(code, minlength=n_units).var(ddof=1)) / by_chance
+    return ratio < 1 - MAX_Z_OF_EQUAL_COUNTS * math.sqrt(2 / (n_units - 1))
 
 
 def _test_groups(

@@ -14,8 +14,10 @@ An engine implements any of the protocols below; a call that needs another one i
 protocol        methods                                used by
 =============== ====================================== ==========================================
 ``Engine``      ``run(request)``                       ``fit`` of a log in memory
-``AllCells``    ``run(request)`` and                   ``fit`` of the doubly robust learner and
-                ``run_pseudo_outcome(request)``        of Rel-MF
+``AllCells``    ``run(request)`` and                   ``fit`` of the doubly robust learner,
+                ``run_pseudo_outcome(request)``        of Rel-MF and of WMF
+``Batches``     ``run(request)`` and                   ``cross_validate`` of a log in memory
+                ``run_many(requests)``
 ``FrameEngine`` ``fit_frame(request)``                 ``fit`` of a data frame of the engine
 ``Ranker``      ``positions(factors, user, item)``,    ``evaluate`` with ranking metrics, and
                 ``best(factors, n_best, starts,        ``recommend``
@@ -24,8 +26,8 @@ protocol        methods                                used by
                 ``check_criterion(metric, estimator)`` engine
 =============== ====================================== ==========================================
 
-``Engine``, ``FrameEngine``, ``AllCellsEngine`` (above: ``AllCells``) and their requests and results
-are in ``unskew.factorization.engine``,
+``Engine``, ``FrameEngine``, ``AllCellsEngine`` (above: ``AllCells``), ``BatchEngine`` (``Batches``)
+and their requests and results are in ``unskew.factorization.engine``,
 ``Ranker`` is in ``unskew.ranking.positions``, ``FrameFolds`` in ``unskew.model_selection.folds``.
 An engine need not inherit from them: having the methods is enough.
 

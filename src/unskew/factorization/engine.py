@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -24,7 +24,10 @@ Frame: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitRequest:
-    """A log with weights, and the factorisation to fit to it."""
+    """A log with weights, and the factorisation to fit to it.
+
+    An engine refuses a loss, or an unobserved weight, that it does not fit.
+    """
 
     log: Ratings
     weight: Vector
@@ -32,7 +35,7 @@ class FitRequest:
     n_factors: int
     offsets: Offsets
     penalty: Penalty
-    loss: Literal["squared", "absolute"]
+    loss: Literal["squared", "absolute", "log"]
     dtype: Dtype
     make_start: Callable[[float], Factors]
     """The factors to start at, given the weighted mean rating."""
@@ -40,6 +43,10 @@ class FitRequest:
     tol: float
     checkpoint: Checkpoint | None
     report: Report | None
+    unobserved_weight: float = 0.0
+    """Adds this times the sum over all cells of (v . w)^2, for models without offsets."""
+    constant: float = 0.0
+    """A part of the objective that no factor changes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +146,22 @@ class AllCellsEngine(Protocol):
 
     def run_pseudo_outcome(self, request: PseudoOutcomeRequest, /) -> Solution[Factors]:
         """Fit to all cells, and return the factors as NumPy arrays."""
+        ...
+
+
+@runtime_checkable
+class BatchEngine(Protocol):
+    """Fits many logs in memory at once, for cross-validation."""
+
+    def run(self, request: FitRequest, /) -> FitResult:
+        """Fit a single log, and return the factors as NumPy arrays."""
+        ...
+
+    def run_many(self, requests: Sequence[FitRequest], /) -> Iterator[FitResult]:
+        """The results of :meth:`run` for each of them, in the same order.
+
+        A fit that fails raises its error when its turn comes.
+        """
         ...
 
 

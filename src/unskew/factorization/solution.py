@@ -124,12 +124,12 @@ def _find_stop_reason(
 ) -> StopReason | None:
     if len(history) == 1:
         return None
-    if tol is not None and _is_flat(history, tol, solver.steps_per_advance):
+    if tol is not None and is_flat(history, tol, solver.steps_per_advance):
         return "converged"
     return solver.stop_reason(state)
 
 
-def _is_flat(history: tuple[float, ...], tol: float, steps_per_advance: int) -> bool:
+def is_flat(history: tuple[float, ...], tol: float, steps_per_advance: int) -> bool:
     """Whether the last few steps lowered the objective by at most ``tol`` times its size a step."""
     window = WINDOW // steps_per_advance or 1
     if len(history) <= window:

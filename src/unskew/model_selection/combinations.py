@@ -59,11 +59,16 @@ def fit_settings(
     model: TunableModel, settings: Settings, data: TrainingRatings, *, initial_factors: Any = None
 ) -> Any:
     """A copy of ``model`` with these settings, fitted to ``data``."""
-    copy = unfitted_copy(model)
-    changes = dict(settings)
+    copy, transform = copy_with(model, settings)
+    return data.fit(copy, weight_transform=transform, initial_factors=initial_factors)
+
+
+def copy_with(model: TunableModel, settings: Settings) -> tuple[TunableModel, Any]:
+    """An unfitted copy with these settings, and a weight transform that it has no setting for."""
+    copy, changes = unfitted_copy(model), dict(settings)
     transform = None if TRANSFORM in copy.get_params() else changes.pop(TRANSFORM, None)
     copy.set_params(**changes)
-    return data.fit(copy, weight_transform=transform, initial_factors=initial_factors)
+    return copy, transform
 
 
 def combine_settings(model: TunableModel, grid: Mapping[str, Sequence[Any]]) -> list[Settings]:

@@ -17,6 +17,7 @@ from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import UsageError
 from unskew.evaluation.evaluate import evaluate
 from unskew.metrics.metric import find_metric
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.settings import WholeNumber, unfitted_copy
 from unskew.types import RandomState
 
@@ -77,6 +78,8 @@ class LocalTraining:
 
     log: Ratings
     propensities: Propensities | None
+    engine: Any = None
+    """Where models are fitted; None is this process."""
 
     @property
     def n_ratings(self) -> int:
@@ -94,10 +97,14 @@ class LocalTraining:
         propensities = self.propensities
         if weight_transform is not None and propensities is not None:
             propensities = _transform_propensities(propensities, weight_transform, model)
-        has_start = "initial_factors" in inspect.signature(model.fit).parameters
-        if initial_factors is not None and has_start:
-            return model.fit(self.log, propensities, initial_factors=initial_factors)
-        return model.fit(self.log, propensities)
+        parameters, options = inspect.signature(model.fit).parameters, {}
+        if initial_factors is not None and "initial_factors" in parameters:
+            options["initial_factors"] = initial_factors
+        if self.engine is not None:
+            if "engine" not in parameters:
+                refuse_other_engines(model, self.engine)
+            options["engine"] = self.engine
+        return model.fit(self.log, propensities, **options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,12 +153,13 @@ def split(
     random_state: RandomState,
     relevance_threshold: float | None = None,
     imputer: Any = None,
+    engine: Any = None,
 ) -> Iterator[Fold]:
     """Split a log into ``n_folds`` random parts of n // k ratings; the last also has the remainder.
 
     The propensities of both parts are multiplied by the share of the log that they hold. Without
     propensities, all validation cells have the same weight. ``imputer``, a model that is not
-    fitted, is fitted to the training part of each fold.
+    fitted, is fitted to the training part of each fold. ``engine`` fits all models.
     """
     WholeNumber(least=2)("n_folds", n_folds)
     if n_folds > len(log):
@@ -170,7 +178,7 @@ def split(
         if propensities is not None:
             training_values = propensities.values[kept] * (n_folds - 1) / n_folds
             training_propensities = Propensities(training_values)
-        training = LocalTraining(log.take(kept), training_propensities)
+        training = LocalTraining(log.take(kept), training_propensities, engine)
         yield Fold(
             training,
             log.take(held_out),

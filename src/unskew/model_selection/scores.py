@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from unskew.model_selection.combinations import Settings, TunableModel, fit_path, group_paths
+from unskew.factorization.engine import BatchEngine
+from unskew.model_selection.combinations import (
+    PathFit,
+    Settings,
+    TunableModel,
+    copy_with,
+    fit_path,
+    group_paths,
+)
 from unskew.model_selection.folds import ValidationFold
+from unskew.models.batches import fit_many
 from unskew.progress import Track, no_progress
 from unskew.threads import Workers
 from unskew.types import Vector
 
+ScoredFit: TypeAlias = tuple[Settings, int, float, int, float]
+"""Settings, number of the fold, score, steps and seconds of a fit."""
 MIN_CONTENDERS = 3
 """Successive halving stops when this many combinations are left."""
 
@@ -64,13 +75,18 @@ class FoldScorer:
     higher_is_better: bool
     workers: Workers
     track: Track = no_progress
+    engine: BatchEngine | None = None
+    """Fits all combinations on all folds at once, each from its own start."""
 
     def score(self, contenders: Sequence[SettingScores], folds: Iterable[int]) -> None:
         """Add the scores on these folds, each path in order of its penalties."""
         by_settings = {id(each.settings): each for each in contenders}
         paths = list(group_paths([each.settings for each in contenders]))
         jobs = [(path, number) for path in paths for number in folds]
-        results = self.workers.stream(lambda job: self._score_path(*job), jobs)
+        score_path = self._score_path
+        if self.engine is not None:
+            score_path = self._fit_at_once(self.engine, jobs)
+        results = self.workers.stream(lambda job: score_path(*job), jobs)
         for scored in self.track(results, label="cross-validation", total=len(jobs)):
             for settings, number, score, n_iter, seconds in scored:
                 contender = by_settings[id(settings)]
@@ -95,15 +111,34 @@ class FoldScorer:
         sign = -1.0 if self.higher_is_better else 1.0
         return sorted(contenders, key=lambda each: (-len(each.scores), sign * each.mean))
 
-    def _score_path(
-        self, path: list[Settings], number: int
-    ) -> list[tuple[Settings, int, float, int, float]]:
-        """Settings, fold, score, steps and seconds of each fit of a path on one fold."""
-        scored, fold = [], self.folds[number]
-        for fit in fit_path(self.model, path, fold.training):
-            start = time.perf_counter()
-            score = fold.score(fit.model, metric=self.metric, estimator=self.estimator)
-            n_iter = getattr(fit.model, "n_iter_", 0)
-            seconds = fit.seconds + time.perf_counter() - start
-            scored.append((fit.settings, number, score, n_iter, seconds))
-        return scored
+    def _score_path(self, path: list[Settings], number: int) -> list[ScoredFit]:
+        fits = fit_path(self.model, path, self.folds[number].training)
+        return [self._score_fit(fit, number) for fit in fits]
+
+    def _fit_at_once(
+        self, engine: BatchEngine, jobs: Sequence[tuple[list[Settings], int]]
+    ) -> Callable[[list[Settings], int], list[ScoredFit]]:
+        """Fit all jobs, and return the function that scores one of them."""
+        start = time.perf_counter()
+        fits = [(settings, number) for path, number in jobs for settings in path]
+        models: list[Any] = [copy_with(self.model, settings)[0] for settings, _ in fits]
+        data: list[Any] = [self.folds[number].training for _, number in fits]
+        fit_many(models, [each.log for each in data], [each.propensities for each in data], engine)
+        seconds = (time.perf_counter() - start) / len(fits)
+        fitted = {
+            (id(settings), number): PathFit(settings, model, seconds)
+            for (settings, number), model in zip(fits, models, strict=True)
+        }
+
+        def score_path(path: list[Settings], number: int) -> list[ScoredFit]:
+            return [
+                self._score_fit(fitted.pop((id(settings), number)), number) for settings in path
+            ]
+
+        return score_path
+
+    def _score_fit(self, fit: PathFit, number: int) -> ScoredFit:
+        start = time.perf_counter()
+        score = self.folds[number].score(fit.model, metric=self.metric, estimator=self.estimator)
+        seconds = fit.seconds + time.perf_counter() - start
+        return fit.settings, number, score, getattr(fit.model, "n_iter_", 0), seconds

@@ -13,6 +13,7 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.errors import UsageError
 from unskew.estimators.point import find_estimator
+from unskew.factorization.engine import BatchEngine, Engine
 from unskew.metrics.metric import find_metric
 from unskew.model_selection.combinations import (
     PENALTIES,
@@ -121,7 +122,7 @@ def cross_validate(
     n_threads: int | None = None,
     random_state: RandomState = 0,
     verbose: bool = False,
-    engine: str | FrameFolds = "auto",
+    engine: str | Engine | FrameFolds = "auto",
 ) -> CrossValidation:
     """Choose settings of ``model`` by the estimated risk over *all* cells.
 
@@ -168,7 +169,9 @@ def cross_validate(
     verbose
         Show a progress bar.
     engine
-        ``"spark"`` splits, fits and scores on Spark.
+        ``"spark"`` splits, fits and scores on Spark. ``"gpu"`` fits on the GPU: of a
+        :class:`MatrixFactorization` all settings on all folds at once, of other models one after
+        the other.
 
     Returns
     -------
@@ -178,7 +181,8 @@ def cross_validate(
     Notes
     -----
     Settings that differ only in the penalty are fitted in increasing order, each starting at the
-    previous solution. Fits that did not converge are counted in one :class:`ConvergenceWarning`.
+    previous solution; on a GPU they are fitted at once, each from its own start. Fits that did not
+    converge are counted in one :class:`ConvergenceWarning`.
 
     Examples
     --------
@@ -208,11 +212,18 @@ def cross_validate(
     fold_engine = find_engine(engine)
     whole: TrainingRatings
     folds: Sequence[ValidationFold]
-    if fold_engine is None:
+    batch_engine: BatchEngine | None = None
+    if fold_engine is None or isinstance(fold_engine, Engine):
         require_log(log)
         values = None if propensities is None else as_propensities(log, propensities)
-        whole = LocalTraining(log, values)
-        folds = _split_repeatedly(log, values, n_folds, seeds, relevance_threshold, estimator)
+        whole = LocalTraining(log, values, fold_engine)
+        folds = _split_repeatedly(
+            log, values, n_folds, seeds, relevance_threshold, estimator, fold_engine
+        )
+        if isinstance(fold_engine, BatchEngine) and isinstance(model, MatrixFactorization):
+            batch_engine = fold_engine
+        elif fold_engine is not None:
+            n_threads = 1
     elif isinstance(fold_engine, FrameFolds):
         fold_engine.check_criterion(metric=metric, estimator=estimator)
         splits = [
@@ -226,14 +237,15 @@ def cross_validate(
             f"the engine {type(fold_engine).__name__} cannot split a log into folds.",
             parameter="engine",
             value=engine,
-            remedy="Use `engine='spark'`, or leave `engine` out.",
+            remedy="Use `engine='gpu'` or `engine='spark'`, or leave `engine` out.",
         )
     track: Track = progress_bar if verbose else no_progress
     contenders = [SettingScores(settings) for settings in combinations]
     tried = {name: list(values) for name, values in grid.items()}
     with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
         scorer = FoldScorer(
-            model, folds, metric, estimator, criterion.higher_is_better, workers, track
+            *(model, folds, metric, estimator, criterion.higher_is_better, workers, track),
+            batch_engine,
         )
         if halving:
             scorer.score_by_halving(contenders)
@@ -278,6 +290,7 @@ def _split_repeatedly(
     seeds: Sequence[RandomState],
     relevance_threshold: float | None,
     estimator: str,
+    engine: Engine | None,
 ) -> list[ValidationFold]:
     """The folds of every repetition; with an imputation, if the estimator needs one."""
     imputer = MatrixFactorization() if find_estimator(estimator).imputes else None
@@ -291,6 +304,7 @@ def _split_repeatedly(
             random_state=seed,
             relevance_threshold=relevance_threshold,
             imputer=imputer,
+            engine=engine,
         )
     ]
 

@@ -15,11 +15,11 @@ from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UsageError
 from unskew.factorization.checkpoints import Checkpoint
-from unskew.factorization.engine import AllCellsEngine, Engine, PseudoOutcomeRequest
+from unskew.factorization.engine import AllCellsEngine, Engine
 from unskew.factorization.initialization import check_initial_factors, small_random
 from unskew.factorization.objective import Objective, SortedCells, sort_both_ways
 from unskew.factorization.penalty import Penalty
-from unskew.factorization.solution import Dtype, FitOptions, Report, Solver
+from unskew.factorization.solution import Dtype, FitOptions, Report, Solution, Solver
 from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.settings import WholeNumber, setting
@@ -82,9 +82,7 @@ class AllCellsRecommender(FitOptions, FactorRecommender):
         start = self._make_start(log, initial_factors)
         if other_engine is not None:
             with self._show_steps() as report:
-                solution = other_engine.run_pseudo_outcome(
-                    self._make_request(log, propensity, start, saved, report)
-                )
+                solution = self._fit_by(other_engine, log, propensity, start, saved, report)
         else:
             solution = self._minimize(
                 lambda workers: self._make_solver(log, propensity, workers), start, saved
@@ -98,15 +96,16 @@ class AllCellsRecommender(FitOptions, FactorRecommender):
         refuse_other_engines(self, engine)
         return None
 
-    def _make_request(
+    def _fit_by(
         self,
+        engine: AllCellsEngine,
         log: Ratings,
         propensity: Vector | None,
         start: Factors,
         checkpoint: Checkpoint | None,
         report: Report | None,
-    ) -> PseudoOutcomeRequest:
-        """The fit as an engine gets it, for models that other engines fit."""
+    ) -> Solution[Factors]:
+        """The fit by an engine, for models that other engines fit."""
         raise NotImplementedError
 
     @abstractmethod
@@ -148,15 +147,11 @@ class AllCellsLoss:
     def make_objective(
         self, n_factors: int, ridge: float, *, scales_penalty: bool, dtype: Dtype, workers: Workers
     ) -> Objective:
-        """The same loss as extra weight on the log, plus a sum over all cells that rows share.
+        """The loss as an objective.
 
-            c (t - f)^2 = (c - m) (t c / (c - m) - f)^2 + m f^2 - t^2 c m / (c - m)
-
-        with c = weight and m = unobserved_weight. With ``scales_penalty`` the penalty of a row is
-        multiplied by the total weight of its cells.
+        With ``scales_penalty`` the penalty of a row is multiplied by the total weight of its cells.
         """
-        log, target, extra = self.log, self.log.rating - self.fill, self._extra_weight()
-        rating = self.fill + target * self.weight / extra
+        log, (rating, extra, constant) = self.log, self.split_off_unobserved()
         shape = log.n_users, log.n_items
         by_user, by_item = sort_both_ways(
             log.user, log.item, rating, extra, shape=shape, dtype=dtype
@@ -164,7 +159,6 @@ class AllCellsLoss:
         if scales_penalty:
             by_user = self._scale_penalty(by_user, log.n_items)
             by_item = self._scale_penalty(by_item, log.n_users)
-        constant = -self.unobserved_weight * float((np.square(target) * self.weight / extra).sum())
         return Objective(
             by_user,
             by_item,
@@ -175,6 +169,18 @@ class AllCellsLoss:
             self.unobserved_weight,
             constant,
         )
+
+    def split_off_unobserved(self) -> tuple[Vector, Vector, float]:
+        """The same loss as extra weight on the log, plus a sum over all cells that rows share.
+
+            c (t - f)^2 = (c - m) (t c / (c - m) - f)^2 + m f^2 - t^2 c m / (c - m)
+
+        with c = weight and m = unobserved_weight. Returns the ratings and the weights of the first
+        term, and the sum of the last one.
+        """
+        target, extra = self.log.rating - self.fill, self._extra_weight()
+        constant = -self.unobserved_weight * float((np.square(target) * self.weight / extra).sum())
+        return self.fill + target * self.weight / extra, extra, constant
 
     def _extra_weight(self) -> Vector:
         """The weight of observed cells minus that of unobserved cells."""

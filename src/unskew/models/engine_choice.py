@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from unskew.errors import UsageError
-from unskew.factorization.engine import AllCellsEngine
+from unskew.factorization.engine import AllCellsEngine, Engine
 from unskew.registry import find_engine
+
+LOG_IN_MEMORY = "Use `engine='gpu'` or `engine='local'` with the log in memory"
 
 
 def find_all_cells_engine(model: object, engine: str | object) -> AllCellsEngine | None:
@@ -14,9 +16,15 @@ def find_all_cells_engine(model: object, engine: str | object) -> AllCellsEngine
     other = find_other_engine(engine)
     if other is None or isinstance(other, AllCellsEngine):
         return other
-    raise _unfit_engine_error(
-        model, engine, "Use `engine='gpu'` or `engine='local'` with the log in memory"
-    )
+    raise _unfit_engine_error(model, engine, LOG_IN_MEMORY)
+
+
+def find_log_engine(model: object, engine: str | object) -> Engine | None:
+    """The engine that fits a model to a log in memory; None is this process."""
+    other = find_other_engine(engine)
+    if other is None or isinstance(other, Engine):
+        return other
+    raise _unfit_engine_error(model, engine, LOG_IN_MEMORY)
 
 
 def refuse_other_engines(model: object, engine: str | object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import special
@@ -15,11 +15,12 @@ from unskew.data.ids import Ids
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import BadRatingError, UsageError
-from unskew.factorization.initialization import check_initial_factors
+from unskew.factorization.engine import Engine, FitRequest, FitResult
 from unskew.factorization.majorize import LogLoss, MajorizeMinimize
 from unskew.factorization.objective import Objective
 from unskew.factorization.solution import Solver
 from unskew.models import RECOMMENDERS
+from unskew.models.engine_choice import find_log_engine
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.types import IntVector, Scorer, Scores, Vector
 
@@ -50,7 +51,7 @@ class LogisticFactorization(MatrixFactorization):
         Ratings of at least this are clicks, others are not. By default ratings must be 0 and 1.
     """
 
-    def fit(  # type: ignore[override]  # no engine fits log loss, so there is no `engine`
+    def fit(  # type: ignore[override]  # no engine that reads frames fits log loss
         self,
         log: Ratings,
         propensities: PropensitiesLike | None = None,
@@ -58,22 +59,38 @@ class LogisticFactorization(MatrixFactorization):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | Engine = "local",
     ) -> Self:
-        """Fit to a log; the arguments are those of :meth:`MatrixFactorization.fit`."""
-        require_log(log)
-        check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
-        threshold = self.relevance_threshold
-        _require_clicks(log if threshold is None else binarize(log, threshold))
-        super().fit(
+        """Fit to a log; the arguments are those of :meth:`MatrixFactorization.fit`.
+
+        Parameters
+        ----------
+        engine
+            ``"local"``, ``"gpu"`` (needs the extra 'gpu'), or an engine with settings such as
+            :class:`unskew.engines.GpuEngine`. ``"auto"`` is ``"local"``.
+        """
+        other_engine = find_log_engine(self, engine)
+        return super().fit(
             log,
             propensities,
             initial_factors=initial_factors,
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
+            engine=other_engine or "local",
         )
+
+    def _prepare_fit(
+        self, log: Ratings, propensities: PropensitiesLike | None, **options: Any
+    ) -> FitRequest:
+        require_log(log)
+        threshold = self.relevance_threshold
+        _require_clicks(log if threshold is None else binarize(log, threshold))
+        return super()._prepare_fit(log, propensities, **options)
+
+    def _finish_fit(self, log: Ratings, target: Ratings, result: FitResult) -> None:
+        super()._finish_fit(log, target, result)
         if self.offsets == "none":
             self.fallback_ = float(special.logit(self.fallback_))
-        return self
 
     def _require_foldable(self, propensities: object) -> None:
         raise UsageError(
@@ -97,7 +114,7 @@ class LogisticFactorization(MatrixFactorization):
                 )
 
     @property
-    def _loss_name(self) -> str:
+    def _loss_name(self) -> Literal["log"]:
         return "log"
 
     def _make_solver(self, objective: Objective) -> Solver[Any, Factors]:

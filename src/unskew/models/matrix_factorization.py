@@ -205,6 +205,35 @@ class MatrixFactorization(RatingFactorization):
                 parameter="engine",
                 value=engine,
             )
+        with self._show_steps() as report:
+            requests = [
+                self._prepare_fit(
+                    log,
+                    propensities,
+                    initial_factors=initial_factors,
+                    checkpoint=(checkpoint, checkpoint_every),
+                    engine=other_engine,
+                    report=report,
+                )
+            ]
+            target = requests[0].log
+            with name_unsolved_rows(log, self.l2_):
+                fit = other_engine.run if other_engine else self._fit_locally
+                result = fit(requests.pop())  # which can free the weights once they are sorted
+        self._finish_fit(log, target, result)
+        return self
+
+    def _prepare_fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None,
+        *,
+        initial_factors: Factors | None = None,
+        checkpoint: tuple[str | Path | None, int] = (None, 10),
+        engine: Engine | None = None,
+        report: Report | None = None,
+    ) -> FitRequest:
+        """The fit of this model to a log, with the penalty, which the model keeps."""
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         threshold = self.relevance_threshold
@@ -218,31 +247,26 @@ class MatrixFactorization(RatingFactorization):
         self.naive_weight_ = float(weight[0]) if propensities is None else None
         target, weight = drop_unweighted(target, weight)
         saved = self._make_checkpoint(
-            checkpoint,
-            checkpoint_every,
+            *checkpoint,
             *(target.user, target.item, target.rating, weight),
             shape=(log.n_users, log.n_items),
             start=initial_factors,
         )
-        with self._show_steps() as report:
-            penalty = self._choose_penalty(target, weight, engine=other_engine)
-            self._record_penalty(target, penalty)
-            request = self._make_request(
-                target,
-                weight,
-                penalty,
-                lambda mean: initial_factors or self._make_start(target, mean),
-                saved,
-                report,
-            )
-            requests = [request]
-            del request, weight  # so that the fit can free the weights once they are sorted
-            with name_unsolved_rows(log, self.l2_):
-                fit = other_engine.run if other_engine else self._fit_locally
-                result = fit(requests.pop())
+        penalty = self._choose_penalty(target, weight, engine=engine)
+        self._record_penalty(target, penalty)
+        return self._make_request(
+            target,
+            weight,
+            penalty,
+            lambda mean: initial_factors or self._make_start(target, mean),
+            saved,
+            report,
+        )
+
+    def _finish_fit(self, log: Ratings, target: Ratings, result: FitResult) -> None:
+        """Keep the result of a fit to ``target``, the part of ``log`` that has a weight."""
         seen = result.seen if len(target) == len(log) else None
         self._record_fit(log, result.solution, result.mean, fitted=target, seen=seen)
-        return self
 
     def fold_in(
         self,
@@ -388,7 +412,7 @@ class MatrixFactorization(RatingFactorization):
             self.n_factors,
             self.offsets,
             penalty,
-            self.loss,
+            self._loss_name,
             self.dtype,
             make_start,
             self.max_iter,
@@ -498,8 +522,8 @@ class MatrixFactorization(RatingFactorization):
             )
 
     @property
-    def _loss_name(self) -> str:
-        """The loss as :mod:`unskew.factorization.automatic` names it."""
+    def _loss_name(self) -> Literal["squared", "absolute", "log"]:
+        """The loss as engines and :mod:`unskew.factorization.automatic` name it."""
         return self.loss
 
     def _check_settings(self) -> None:

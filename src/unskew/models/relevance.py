@@ -15,7 +15,7 @@ from unskew.factorization.engine import AllCellsEngine, PseudoOutcomeRequest
 from unskew.factorization.objective import scaled_ridge
 from unskew.factorization.penalty import Offsets, Penalty
 from unskew.factorization.pseudo_outcome import PseudoOutcome, PseudoOutcomeSolver
-from unskew.factorization.solution import Report
+from unskew.factorization.solution import Report, Solution
 from unskew.models import RECOMMENDERS
 from unskew.models.all_cells import AllCellsRecommender
 from unskew.models.engine_choice import find_all_cells_engine
@@ -79,16 +79,17 @@ class RelevanceFactorization(AllCellsRecommender):
         penalty = self._make_penalty(log)
         return PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, penalty, workers)
 
-    def _make_request(
+    def _fit_by(
         self,
+        engine: AllCellsEngine,
         log: Ratings,
         propensity: Vector | None,
         start: Factors,
         checkpoint: Checkpoint | None,
         report: Report | None,
-    ) -> PseudoOutcomeRequest:
+    ) -> Solution[Factors]:
         clicks, correction = self._divide_clicks(log, propensity)
-        return PseudoOutcomeRequest(
+        request = PseudoOutcomeRequest(
             log=clicks,
             correction=correction,
             imputed=None,
@@ -102,6 +103,7 @@ class RelevanceFactorization(AllCellsRecommender):
             checkpoint=checkpoint,
             report=report,
         )
+        return engine.run_pseudo_outcome(request)
 
     def _divide_clicks(self, log: Ratings, propensity: Vector | None) -> tuple[Ratings, Vector]:
         """The clicks, and 1 / theta of each."""

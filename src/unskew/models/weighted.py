@@ -8,11 +8,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import DataError
 from unskew.factorization.als import AlternatingLeastSquares
+from unskew.factorization.checkpoints import Checkpoint
+from unskew.factorization.engine import AllCellsEngine, FitRequest
+from unskew.factorization.penalty import Penalty
+from unskew.factorization.solution import Report, Solution
 from unskew.models import RECOMMENDERS
 from unskew.models.all_cells import AllCellsLoss, AllCellsRecommender
+from unskew.models.engine_choice import find_all_cells_engine
 from unskew.settings import Number, OneOf, setting
 from unskew.threads import Workers
 from unskew.types import Vector
@@ -73,6 +79,49 @@ class WeightedFactorization(AllCellsRecommender):
     def _make_solver(
         self, log: Ratings, propensity: Vector | None, workers: Workers
     ) -> AlternatingLeastSquares:
+        return AlternatingLeastSquares(
+            self._make_loss(log, propensity).make_objective(
+                self.n_factors,
+                self.ridge,
+                scales_penalty=False,
+                dtype=self.dtype,
+                workers=workers,
+            )
+        )
+
+    def _find_engine(self, engine: str | object) -> AllCellsEngine | None:
+        return find_all_cells_engine(self, engine)
+
+    def _fit_by(
+        self,
+        engine: AllCellsEngine,
+        log: Ratings,
+        propensity: Vector | None,
+        start: Factors,
+        checkpoint: Checkpoint | None,
+        report: Report | None,
+    ) -> Solution[Factors]:
+        loss = self._make_loss(log, propensity)
+        rating, weight, constant = loss.split_off_unobserved()
+        request = FitRequest(
+            replace(loss.log, rating=rating),
+            weight,
+            self.n_factors,
+            "none",
+            Penalty(self.ridge),
+            "squared",
+            self.dtype,
+            lambda _: start,
+            self.max_iter,
+            self.tol,
+            checkpoint,
+            report,
+            loss.unobserved_weight,
+            constant,
+        )
+        return engine.run(request).solution
+
+    def _make_loss(self, log: Ratings, propensity: Vector | None) -> AllCellsLoss:
         _require_signals(log)
         has_signal = log.rating > 0
         preferred = log.take(has_signal)
@@ -81,16 +130,7 @@ class WeightedFactorization(AllCellsRecommender):
             signal = signal / propensity[has_signal]
         weight = 1 + self.alpha * CONFIDENCES[self.confidence](signal)
         target = replace(preferred, rating=np.ones(len(preferred)))
-        loss = AllCellsLoss(target, weight, unobserved_weight=1.0, fill=0.0)
-        return AlternatingLeastSquares(
-            loss.make_objective(
-                self.n_factors,
-                self.ridge,
-                scales_penalty=False,
-                dtype=self.dtype,
-                workers=workers,
-            )
-        )
+        return AllCellsLoss(target, weight, unobserved_weight=1.0, fill=0.0)
 
 
 def _require_signals(log: Ratings) -> None:

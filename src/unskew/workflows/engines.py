@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from inspect import signature
 from typing import Any
 
 from unskew.errors import UsageError
 from unskew.factorization.engine import AllCellsEngine, FrameEngine
 from unskew.io.duckdb_files import choose_reader
-from unskew.models import DoublyRobustFactorization, RelevanceFactorization, find_recommender
+from unskew.models import (
+    DoublyRobustFactorization,
+    LogisticFactorization,
+    RelevanceFactorization,
+    WeightedFactorization,
+    find_recommender,
+)
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Recommender
 from unskew.registry import LOCAL_ENGINES, engine_names, find_engine
@@ -18,8 +23,13 @@ from unskew.workflows.requests import TrainingRequest
 
 LARGE_LOGS = "disk"
 """The engine for a log that would take more than half of the memory."""
-ALL_CELLS_LEARNERS = (DoublyRobustFactorization, RelevanceFactorization)
-"""Learners that minimise a sum over all cells, which engines with such a solver fit."""
+LEARNERS_IN_MEMORY = (
+    DoublyRobustFactorization,
+    LogisticFactorization,
+    RelevanceFactorization,
+    WeightedFactorization,
+)
+"""Learners that an engine fits to a log in memory only."""
 
 
 def choose_engine(request: TrainingRequest) -> str:
@@ -47,13 +57,13 @@ def choose_engine(request: TrainingRequest) -> str:
 
 def takes_engine(learner: str) -> bool:
     """Whether engines other than the local one fit this learner."""
-    return reads_frames(learner) or issubclass(_find_class(learner), ALL_CELLS_LEARNERS)
+    return reads_frames(learner) or issubclass(_find_class(learner), LEARNERS_IN_MEMORY)
 
 
 def reads_frames(learner: str) -> bool:
     """Whether engines that read the log themselves fit this learner."""
     model = _find_class(learner)
-    return issubclass(model, MatrixFactorization) and "engine" in signature(model.fit).parameters
+    return issubclass(model, MatrixFactorization) and not issubclass(model, LEARNERS_IN_MEMORY)
 
 
 def _can_fit(engine: str, learner: str) -> bool:

@@ -7,9 +7,11 @@ blocks of rows.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy.typing as npt
@@ -28,6 +30,19 @@ CELLS_PER_SUM = 1 << 24
 BYTES_TO_SORT = 80
 """Memory for each rating while it is sorted on the device: codes, rating, weight, the order, and
 the sorted copies."""
+
+
+def find_devices(device: str | Sequence[str] | None) -> list[torch.device]:
+    """The devices with these names; by default the current CUDA device."""
+    if device is None or isinstance(device, str):
+        return [find_device(device)]
+    if not device:
+        raise UsageError(
+            "`device` is an empty list.",
+            parameter="device",
+            remedy="Name at least one device, such as ['cuda:0', 'cuda:1'].",
+        )
+    return [find_device(name) for name in device]
 
 
 def find_device(device_name: str | None) -> torch.device:
@@ -74,6 +89,8 @@ class DeviceBlock:
     Row r of the block has the cells ``starts[r]`` to ``starts[r + 1]``.
     """
 
+    first_row: int
+    """The number of row 0 of the block among all rows."""
     starts: torch.Tensor
     opposite: torch.Tensor
     rating: torch.Tensor
@@ -83,9 +100,19 @@ class DeviceBlock:
     def n_rows(self) -> int:
         return self.starts.numel() - 1
 
+    @property
+    def device(self) -> torch.device:
+        return self.starts.device
+
     @cached_property
     def pieces(self) -> RowPieces:
         return RowPieces.of(self.starts)
+
+    def with_targets(self, rating: torch.Tensor, root_weight: torch.Tensor) -> DeviceBlock:
+        """The same cells with other ratings and weights."""
+        block = DeviceBlock(self.first_row, self.starts, self.opposite, rating, root_weight)
+        block.__dict__["pieces"] = self.pieces  # they depend on the rows alone
+        return block
 
     def sum_weights(self) -> torch.Tensor:
         """The sums of the weights and of the weighted ratings, in float64."""
@@ -139,19 +166,91 @@ class RowPieces:
         return int(self.long_start[-1])
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceCells:
-    """The observed cells sorted by user, or sorted by item, as blocks on the device."""
+class CellBlocks(ABC):
+    """The observed cells sorted by user, or sorted by item, as blocks on one or several devices."""
 
     side: Side
     """Whether rows are users or items."""
     starts: torch.Tensor
     """In the memory of the host."""
+
+    @property
+    def n_rows(self) -> int:
+        return self.starts.numel() - 1
+
+    @property
+    @abstractmethod
+    def is_resident(self) -> bool:
+        """Whether all blocks stay on their devices."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[DeviceBlock]:
+        """Blocks of consecutive rows that together hold all rows in order."""
+
+    @cached_property
+    def totals(self) -> tuple[float, float]:
+        """The sum of all weights, and the sum of all weighted ratings."""
+        weight, rating = sum(block.sum_weights().cpu() for block in self.blocks()).tolist()
+        return weight, rating
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedCells(CellBlocks):
+    """Cells whose ratings and weights are computed from those of other cells."""
+
+    cells: CellBlocks
+    change: Callable[[DeviceBlock], DeviceBlock]
+
+    @property
+    def side(self) -> Side:  # type: ignore[override]
+        return self.cells.side
+
+    @property
+    def starts(self) -> torch.Tensor:  # type: ignore[override]
+        return self.cells.starts
+
+    @property
+    def is_resident(self) -> bool:
+        return self.cells.is_resident
+
+    @cached_property
+    def _changed(self) -> list[DeviceBlock]:
+        return [self.change(block) for block in self.cells.blocks()]
+
+    def blocks(self) -> Iterator[DeviceBlock]:
+        """Cells that every sweep copies to the device are also changed in every sweep."""
+        yield from self._changed if self.is_resident else map(self.change, self.cells.blocks())
+
+
+@dataclass(frozen=True, eq=False)
+class SplitCells(CellBlocks):
+    """Rows divided among several devices."""
+
+    side: Side
+    starts: torch.Tensor
+    parts: Sequence[DeviceCells]
+
+    @property
+    def is_resident(self) -> bool:
+        return all(part.is_resident for part in self.parts)
+
+    def blocks(self) -> Iterator[DeviceBlock]:
+        for part in self.parts:
+            yield from part.blocks()
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceCells(CellBlocks):
+    """Cells sorted by row for one device, which holds them or gets copies block by block."""
+
+    side: Side
+    starts: torch.Tensor
     opposite: torch.Tensor
     rating: torch.Tensor
     root_weight: torch.Tensor
     device: torch.device
     cells_per_block: int
+    first_row: int = 0
 
     @classmethod
     def sort_on_device(
@@ -191,21 +290,38 @@ class DeviceCells:
         starts = torch.from_numpy(cells.starts)
         return cls(side, starts, opposite, rating, root_weight, like.device, cells_per_block)
 
+    def split(self, devices: Sequence[torch.device]) -> SplitCells:
+        """Divide the rows into one part for each device, with about equal numbers of cells."""
+        shares = torch.arange(1, len(devices)) * self.opposite.numel() // len(devices)
+        cuts = [0, *torch.searchsorted(self.starts, shares).tolist(), self.n_rows]
+        parts = [
+            self._take_rows(first, max(first, end), device)
+            for (first, end), device in zip(pairwise(cuts), devices, strict=True)
+        ]
+        return SplitCells(self.side, self.starts, parts)
+
+    def _take_rows(self, first: int, end: int, device: torch.device) -> DeviceCells:
+        """Some of the rows for ``device``; cells in the memory of the host stay there."""
+        starts = self.starts[first : end + 1]
+        cells = slice(int(starts[0]), int(starts[-1]))
+        columns = (column[cells] for column in (self.opposite, self.rating, self.root_weight))
+        if self.opposite.device == self.device:
+            columns = (column.to(device) for column in columns)
+        return DeviceCells(
+            self.side, starts - starts[0], *columns, device, self.cells_per_block, first
+        )
+
     @property
-    def n_rows(self) -> int:
-        return self.starts.numel() - 1
+    def is_resident(self) -> bool:
+        return self.opposite.numel() <= self.cells_per_block
 
     @cached_property
-    def _resident_block(self) -> DeviceBlock | None:
-        """All rows as one block that stays on the device; None if they do not fit."""
-        if self.opposite.numel() > self.cells_per_block:
-            return None
+    def _resident_block(self) -> DeviceBlock:
         columns = self.starts, self.opposite, self.rating, self.root_weight
-        return DeviceBlock(*(column.to(self.device) for column in columns))
+        return DeviceBlock(self.first_row, *(column.to(self.device) for column in columns))
 
     def blocks(self) -> Iterator[DeviceBlock]:
-        """All rows, in order, as blocks on the device."""
-        if self._resident_block is not None:
+        if self.is_resident:
             yield self._resident_block
             return
         row = 0
@@ -218,15 +334,8 @@ class DeviceCells:
                 for column in (self.opposite, self.rating, self.root_weight)
             )
             starts = (self.starts[row : end + 1] - self.starts[row]).to(self.device)
-            yield DeviceBlock(starts, *columns)
+            yield DeviceBlock(self.first_row + row, starts, *columns)
             row = end
-
-    @cached_property
-    def totals(self) -> tuple[float, float]:
-        """The sum of all weights, and the sum of all weighted ratings."""
-        sums = torch.stack([block.sum_weights() for block in self.blocks()]).sum(0)
-        weight, rating = sums.tolist()
-        return weight, rating
 
 
 def sort_both_ways(

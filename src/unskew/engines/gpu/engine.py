@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,21 +25,29 @@ class GpuEngine:
     ----------
     device
         A torch device such as ``"cuda:1"``; ``"cpu"`` runs the same code without a GPU. By default
-        the current CUDA device.
+        the current CUDA device. Several devices of one host, such as ``("cuda:0", "cuda:1")``,
+        share the ratings of a fit; the first one keeps all factors, and it alone ranks.
     memory
-        Bytes of the device that the log may use. A larger log stays in the memory of the host and
+        Bytes of each device that the log may use. A larger log stays in the memory of the host and
         is copied in blocks, twice in every sweep. By default 80 % of the free memory.
     """
 
-    device: str | None = None
+    device: str | Sequence[str] | None = None
     memory: int | None = None
 
     def run(self, request: FitRequest, /) -> FitResult:
         """Fit with the same sweeps and the same optimum as the local engine."""
         _require_torch()
-        from unskew.engines.gpu.fitting import fit_on_device
+        from unskew.engines.gpu.fitting import fit_on_devices
 
-        return fit_on_device(self.device, self.memory, request)
+        return fit_on_devices(self.device, self.memory, request)
+
+    def run_many(self, requests: Sequence[FitRequest], /) -> Iterator[FitResult]:
+        """The results of :meth:`run` in the same order; fits of squared loss run at once."""
+        _require_torch()
+        from unskew.engines.gpu.batches import fit_many
+
+        return fit_many(self.device, self.memory, requests)
 
     def run_pseudo_outcome(self, request: PseudoOutcomeRequest, /) -> Solution[Factors]:
         """Fit to all cells, with the same sweeps and the same optimum as the local engine."""

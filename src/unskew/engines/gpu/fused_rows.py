@@ -157,17 +157,18 @@ def solve_block(
         "OFFSET": penalty.offset is not None,
         "num_warps": 1 if tile <= WIDE else 2,
     }
-    _solve_pieces[(pieces.row.numel(),)](
-        *(pieces.row, pieces.first, pieces.end, pieces.slot),
-        *(block.opposite, block.root_weight, block.rating),
-        *(opposite.factors.contiguous(), opposite.offset.contiguous(), global_offset),
-        sums,
-        *outputs,
-        K=32 if tile <= WIDE else 16,
-        **options,
-    )
-    if pieces.n_slots:
-        _solve_long_rows[(pieces.long_row.numel(),)](
-            pieces.long_row, pieces.long_start, sums, *outputs, **options
+    with torch.cuda.device(block.device):  # Triton launches on the current device
+        _solve_pieces[(pieces.row.numel(),)](
+            *(pieces.row, pieces.first, pieces.end, pieces.slot),
+            *(block.opposite, block.root_weight, block.rating),
+            *(opposite.factors.contiguous(), opposite.offset.contiguous(), global_offset),
+            sums,
+            *outputs,
+            K=32 if tile <= WIDE else 16,
+            **options,
         )
+        if pieces.n_slots:
+            _solve_long_rows[(pieces.long_row.numel(),)](
+                pieces.long_row, pieces.long_start, sums, *outputs, **options
+            )
     return DeviceRows(factors, offset), minima.double()

@@ -7,13 +7,14 @@ for each side, and one product of the sparse matrix S with the opposite rows, wh
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from unskew.data.factors import Factors
-from unskew.engines.gpu.cells import find_device, to_device
+from unskew.engines.gpu.cells import find_devices, to_device
 from unskew.engines.gpu.sweeps import DeviceFactors, DeviceSweepingSolver, factors_to_host
 from unskew.factorization.als import SweepState, best_constant
 from unskew.factorization.engine import PseudoOutcomeRequest
@@ -28,10 +29,10 @@ MAX_INT32 = (1 << 31) - 1
 
 
 def fit_pseudo_outcome_on_device(
-    device_name: str | None, request: PseudoOutcomeRequest
+    device_name: str | Sequence[str] | None, request: PseudoOutcomeRequest
 ) -> Solution[Factors]:
     """Fit by the same sweeps as the local engine, from the same start to the same optimum."""
-    device = find_device(device_name)
+    device = find_devices(device_name)[0]
     like = torch.empty(0, dtype=getattr(torch, request.dtype), device=device)
     solver = DevicePseudoOutcomeSolver(
         like,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from unskew.data.factors import Factors
-from unskew.engines.gpu.cells import find_device, to_device, to_host
+from unskew.engines.gpu.cells import find_devices, to_device, to_host
 from unskew.errors import BadPredictionError
-from unskew.ranking.candidates import Candidates, select_users
+from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import Positions
 from unskew.types import IntVector, Scores, SeenItems
 
@@ -20,7 +21,7 @@ SCORES_ON_DEVICE, SCORES_ON_HOST = 1 << 27, 1 << 22
 
 
 def compute_positions_on_device(
-    device_name: str | None,
+    device_name: str | Sequence[str] | None,
     factors: Factors,
     user: IntVector,
     item: IntVector,
@@ -30,21 +31,22 @@ def compute_positions_on_device(
 
     The scores of each user are sorted once, and each cell is found among them by bisection.
     """
-    device = find_device(device_name)
+    device = find_devices(device_name)[0]
     user_rows, item_columns = _copy_factors(factors, device)
     codes, columns = to_device(user, device), to_device(item, device)
     order = torch.argsort(codes, stable=True)
     users, lengths = torch.unique_consecutive(codes[order], return_counts=True)
     starts = [0, *torch.cumsum(lengths, 0).tolist()]
     counts = torch.empty((2, user.size), dtype=torch.int32, device=device)
-    n_hidden = None
+    n_hidden, on_device = None, None
     if candidates is not None:
+        on_device = _DeviceCandidates.of(candidates, device)
         n_hidden = to_device(factors.n_items - candidates.count, device)
     for rows in _blocks(users.numel(), factors.n_items, device):
         cells = order[starts[rows.start] : starts[rows.stop]]
         scores = user_rows[users[rows]] @ item_columns
-        if candidates is not None:
-            scores = _hide_others(scores, to_host(users[rows]), candidates)
+        if on_device is not None:
+            scores = on_device.hide_others(scores, users[rows])
         row = torch.repeat_interleave(torch.arange(scores.shape[0], device=device), lengths[rows])
         score = scores[row, columns[cells]]
         ascending = scores.sort(dim=1).values
@@ -61,45 +63,74 @@ def compute_positions_on_device(
 
 
 def best_items_on_device(
-    device_name: str | None,
+    device_name: str | Sequence[str] | None,
     factors: Factors,
     n_best: int,
     candidates: Candidates,
 ) -> tuple[npt.NDArray[np.integer], Scores]:
     """The best items of every user and their scores, as ``ranking.positions.best_items``."""
-    device = find_device(device_name)
+    device = find_devices(device_name)[0]
     user_rows, item_columns = _copy_factors(factors, device)
+    on_device = _DeviceCandidates.of(candidates, device)
     items = np.empty((factors.n_users, n_best), np.int64)
     scores = np.empty((factors.n_users, n_best))
     for rows in _blocks(factors.n_users, factors.n_items, device):
         block = user_rows[rows] @ item_columns
         _refuse_nan(block.isnan().any(1), torch.arange(rows.start, rows.stop))
-        users = np.arange(rows.start, rows.stop, dtype=np.int32)
-        block = _hide_others(block, users, candidates)
+        block = on_device.hide_others(block, torch.arange(rows.start, rows.stop, device=device))
         best = _best_columns(block, n_best)
         items[rows], scores[rows] = to_host(best), to_host(block.gather(1, best))
     return items, scores
 
 
-def _hide_others(scores: torch.Tensor, users: IntVector, candidates: Candidates) -> torch.Tensor:
-    """The scores of these users, with -inf for items that are not candidates."""
-    if candidates.lists is not None:
-        cells = _cells_of_block(candidates.lists, users, scores.device)
-        return torch.full_like(scores, -torch.inf).index_put_(cells, scores[cells])
-    if candidates.is_listed is not None:
-        scores[:, to_device(~candidates.is_listed, scores.device)] = -torch.inf
-    if candidates.hidden is not None:
-        scores[_cells_of_block(candidates.hidden, users, scores.device)] = -torch.inf
-    return scores
+@dataclass(frozen=True, eq=False)
+class _DeviceCandidates:
+    """The fields of :class:`Candidates` as tensors of a device."""
+
+    is_unlisted: torch.Tensor | None
+    hidden: _ItemsByUser | None
+    lists: _ItemsByUser | None
+
+    @classmethod
+    def of(cls, candidates: Candidates, device: torch.device) -> _DeviceCandidates:
+        is_listed, hidden, lists = candidates.is_listed, candidates.hidden, candidates.lists
+        return cls(
+            None if is_listed is None else to_device(~is_listed, device),
+            None if hidden is None else _ItemsByUser.of(hidden, device),
+            None if lists is None else _ItemsByUser.of(lists, device),
+        )
+
+    def hide_others(self, scores: torch.Tensor, users: torch.Tensor) -> torch.Tensor:
+        """The scores of these users, with -inf for items that are not candidates."""
+        if self.lists is not None:
+            cells = self.lists.cells_of(users)
+            return torch.full_like(scores, -torch.inf).index_put_(cells, scores[cells])
+        if self.is_unlisted is not None:
+            scores[:, self.is_unlisted] = -torch.inf
+        if self.hidden is not None:
+            scores[self.hidden.cells_of(users)] = -torch.inf
+        return scores
 
 
-def _cells_of_block(
-    items_by_user: SeenItems, users: IntVector, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Row and column of each of these items in a block of scores of ``users``."""
-    starts, items = select_users(items_by_user, users)
-    row = np.repeat(np.arange(users.size), np.diff(starts))
-    return to_device(row, device), to_device(items.astype(np.int64), device)
+@dataclass(frozen=True, eq=False)
+class _ItemsByUser:
+    """User u has the items ``items[starts[u]]`` to ``items[starts[u + 1]]``."""
+
+    starts: torch.Tensor
+    items: torch.Tensor
+
+    @classmethod
+    def of(cls, items_by_user: SeenItems, device: torch.device) -> _ItemsByUser:
+        starts, items = items_by_user
+        return cls(to_device(starts, device), to_device(items, device))
+
+    def cells_of(self, users: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Row and column of each of these items in a block of scores of ``users``."""
+        first, lengths = self.starts[users], self.starts[users + 1] - self.starts[users]
+        row = torch.repeat_interleave(torch.arange(users.numel(), device=users.device), lengths)
+        number = torch.arange(row.numel(), device=users.device)
+        column = self.items[number + (first - lengths.cumsum(0) + lengths)[row]]
+        return row, column.long()
 
 
 def _copy_factors(factors: Factors, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,6 +10,7 @@ import torch
 
 from unskew.data.factors import Factors
 from unskew.engines.gpu.cells import to_device, to_host
+from unskew.engines.gpu.torch_rows import DeviceRows
 from unskew.factorization.als import ItemSide, SweepingSolver, SweepState
 from unskew.factorization.penalty import Penalty
 
@@ -23,6 +24,12 @@ class DeviceFactors:
     user_offset: torch.Tensor
     item_offset: torch.Tensor
     global_offset: float
+
+    @property
+    def sides(self) -> tuple[DeviceRows, DeviceRows]:
+        """The rows of the users and of the items."""
+        users = DeviceRows(self.user_factors, self.user_offset)
+        return users, DeviceRows(self.item_factors, self.item_offset)
 
     def as_float64_rows(self) -> tuple[torch.Tensor, torch.Tensor]:
         """``[v, a, 1]`` of the users and ``[w, 1, b + c]`` of the items; their product is F."""
@@ -55,10 +62,14 @@ class DeviceSweepingSolver(SweepingSolver):
 
     def advance(self, state: SweepState, /) -> SweepState:
         """One sweep. The start, or a state from a file, is first copied to the device."""
-        parameters: Any = DeviceFactors(*map(self._to_tensor, _values(state.parameters)))
+        parameters: Any = self.to_device(state.parameters)
         previous = ItemSide(*map(self._to_tensor, _values(state.previous)))
         on_device = replace(state, parameters=parameters, previous=previous)
         return SweepingSolver.advance(self, on_device)
+
+    def to_device(self, factors: Any) -> DeviceFactors:
+        """Factors of the host or of the device as tensors of the device."""
+        return DeviceFactors(*map(self._to_tensor, _values(factors)))
 
     def _to_tensor(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):

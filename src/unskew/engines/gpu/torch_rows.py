@@ -23,6 +23,9 @@ class DeviceRows:
     def n_factors(self) -> int:
         return self.factors.shape[1]
 
+    def to(self, device: torch.device) -> DeviceRows:
+        return DeviceRows(self.factors.to(device), self.offset.to(device))
+
 
 @dataclass(frozen=True, slots=True)
 class RowPenalty:

@@ -1,0 +1,146 @@
+"""Sweeps of alternating least squares on one device, or on several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, TypeAlias
+
+import torch
+
+from unskew.engines.gpu import cuda_rows, torch_rows
+from unskew.engines.gpu.cells import CellBlocks, DeviceBlock
+from unskew.engines.gpu.sweeps import DeviceFactors, DeviceSweepingSolver, squared_norm
+from unskew.engines.gpu.torch_rows import DeviceRows, RowPenalty
+from unskew.factorization.als import best_constant
+from unskew.factorization.objective import NoUniqueSolutionError
+from unskew.factorization.penalty import Penalty
+
+SolveBlock: TypeAlias = Callable[
+    [DeviceBlock, DeviceRows, float, RowPenalty], tuple[DeviceRows, torch.Tensor]
+]
+"""Solves all rows of a block, given the opposite rows: :func:`torch_rows.solve_block`."""
+
+
+def choose_row_solver(like: torch.Tensor, n_factors: int) -> SolveBlock:
+    """The fastest one for this dtype and device: tensor cores, Triton, or torch's operations."""
+    if 0 < n_factors <= cuda_rows.MAX_FACTORS and cuda_rows.can_run(like):
+        return cuda_rows.solve_block
+    if like.device.type == "cuda" and like.dtype == torch.float32 and find_spec("triton"):
+        from unskew.engines.gpu import fused_rows
+
+        return fused_rows.solve_block
+    return torch_rows.solve_block
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceSweeps(DeviceSweepingSolver):
+    """Alternating least squares whose parameters are :class:`DeviceFactors`.
+
+    All sweeps are exact. With an unobserved weight w0 there are no offsets, and the objective has
+    w0 times the sum over all cells of (v . w)^2.
+    """
+
+    by_user: CellBlocks
+    by_item: CellBlocks
+    penalty: Penalty
+    has_offsets: bool
+    solve_block: SolveBlock
+    unobserved_weight: float = 0.0
+    constant: float = 0.0
+
+    def _sweep(self, start: Any, *, is_exact: bool) -> tuple[Any, float]:
+        """Users, items, constant. The objective is that before the step of the constant."""
+        penalty, c = self.penalty, start.global_offset
+        items = DeviceRows(start.item_factors, start.item_offset)
+        users, user_minima = self._solve_rows(self.by_user, items, c)
+        items, item_minima = self._solve_rows(self.by_item, users, c)
+        sums = (
+            item_minima.sum(),
+            squared_norm(users.factors),
+            squared_norm(users.offset),
+            items.offset.double().sum(),
+        )
+        # One copy, so that the processor waits for the device only once.
+        minimum, factor_norm, offset_norm, offset_sum = torch.stack(sums).tolist()
+        if not math.isfinite(minimum):
+            raise self._no_solution_error(users.n_factors, user_minima, item_minima)
+        user_penalty = penalty.factors * factor_norm + penalty.user_offset * offset_norm
+        user_penalty += penalty.global_offset * c**2 + self.constant
+        if self.has_offsets:
+            c = best_constant(c, offset_sum, self.by_item.totals[0], penalty)
+        swept = DeviceFactors(users.factors, items.factors, users.offset, items.offset, c)
+        return swept, minimum + user_penalty
+
+    def _solve_rows(
+        self, cells: CellBlocks, opposite: DeviceRows, global_offset: float
+    ) -> tuple[DeviceRows, torch.Tensor]:
+        """The best rows of a side, and their minima."""
+        if not self.unobserved_weight:
+            offset_ridge = self.penalty.of_offset(cells.side) if self.has_offsets else None
+            penalty = RowPenalty(self.penalty.factors, offset_ridge)
+            return self._solve_blocks(cells, opposite, global_offset, penalty)
+        cholesky = self._shared_cholesky(cells, opposite.factors)
+        axes = _divide(cholesky, opposite.factors, upper=False)
+        rows, minima = self._solve_blocks(
+            cells, DeviceRows(axes, opposite.offset), global_offset, RowPenalty(1.0, None)
+        )
+        return DeviceRows(_divide(cholesky.mT, rows.factors, upper=True), rows.offset), minima
+
+    def _shared_cholesky(self, cells: CellBlocks, opposite: torch.Tensor) -> torch.Tensor:
+        """L L' = w0 X'X + ridge, which all rows add to their normal matrix.
+
+        In the coordinates L^-1 x the ridge of a row is 1, and L' times its factors are solved for;
+        its minimum is the same.
+        """
+        exact = opposite.double()
+        ridge = self.penalty.factors * torch.eye(exact.shape[1], device=exact.device)
+        shared = self.unobserved_weight * (exact.mT @ exact) + ridge
+        cholesky, failed = torch.linalg.cholesky_ex(shared)
+        if int(failed):
+            n_cells = int(cells.starts[1])
+            raise NoUniqueSolutionError(cells.side, 0, n_cells=n_cells, n_factors=exact.shape[1])
+        return cholesky
+
+    def _solve_blocks(
+        self,
+        cells: CellBlocks,
+        opposite: DeviceRows,
+        global_offset: float,
+        penalty: RowPenalty,
+    ) -> tuple[DeviceRows, torch.Tensor]:
+        """Solve block by block, each on its device; the rows are put together on the first one."""
+        copies: dict[torch.device, DeviceRows] = {}
+        solved = []
+        for block in cells.blocks():
+            if block.device not in copies:
+                copies[block.device] = opposite.to(block.device)
+            solved.append(self.solve_block(block, copies[block.device], global_offset, penalty))
+        if len(solved) == 1:
+            return solved[0]
+        first = self.like.device
+        rows, minima = (
+            [part.to(first) for part, _ in solved],
+            [part.to(first) for _, part in solved],
+        )
+        factors, offsets = [part.factors for part in rows], [part.offset for part in rows]
+        return DeviceRows(torch.cat(factors), torch.cat(offsets)), torch.cat(minima)
+
+    def _no_solution_error(
+        self, n_factors: int, user_minima: torch.Tensor, item_minima: torch.Tensor
+    ) -> NoUniqueSolutionError:
+        """Names the first user without a finite minimum, or the first item."""
+        cells, minima = self.by_user, user_minima
+        if bool(minima.isfinite().all()):
+            cells, minima = self.by_item, item_minima
+        row = int((~minima.isfinite()).int().argmax())
+        n_cells = int(cells.starts[row + 1] - cells.starts[row])
+        return NoUniqueSolutionError(cells.side, row, n_cells=n_cells, n_factors=n_factors)
+
+
+def _divide(triangle: torch.Tensor, rows: torch.Tensor, *, upper: bool) -> torch.Tensor:
+    """The inverse of a triangular matrix times each row."""
+    solved = torch.linalg.solve_triangular(triangle, rows.double().mT, upper=upper)
+    return solved.mT.to(rows.dtype).contiguous()
