@@ -2,6 +2,7 @@
 
     python benchmarks/structure.py                     # this checkout
     python benchmarks/structure.py --source OTHER/src  # another checkout, for comparison
+    python benchmarks/structure.py --before OTHER/src  # code lines by package, there and here
 
 Files are counted by tracing a call after a first one has imported and compiled everything.
 """
@@ -12,6 +13,7 @@ import argparse
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,11 +34,15 @@ def main() -> None:
     parser.add_argument(
         "--source", type=Path, default=ROOT / "src", help="the src folder to measure"
     )
+    parser.add_argument("--before", type=Path, help="only compare code lines with this src folder")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--trace", choices=sorted(CALLS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.trace:
         print(json.dumps(trace(options.source, CALLS[options.trace])))
+        return
+    if options.before:
+        print(compare_code_lines(options.before, options.source))
         return
     facts = measure_calls(options.source) | measure_source(options.source / "unskew")
     if options.json:
@@ -224,10 +230,7 @@ def measure_source(package: Path) -> dict[str, Any]:
     )
     importers = count_importers(package, modules)
     lines = [line for text in texts.values() for line in text]
-    by_package: dict[str, int] = defaultdict(int)
-    for path, tree in modules.items():
-        part = path.relative_to(package).parts[0].removesuffix(".py")
-        by_package[part] += count_code_lines(tree, texts[path])
+    by_package = count_by_package(package)
     return {
         "modules": len(modules),
         "class names with several meanings": sum(number > 1 for number in classes.values()),
@@ -248,6 +251,31 @@ def measure_source(package: Path) -> dict[str, Any]:
         "code lines": sum(by_package.values()),
         "code lines by package": dict(sorted(by_package.items())),
     }
+
+
+def count_by_package(package: Path) -> dict[str, int]:
+    """Code lines of each package; modules beside the packages count as one each."""
+    counts: dict[str, int] = defaultdict(int)
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text()
+        part = path.relative_to(package).parts[0].removesuffix(".py")
+        counts[part] += count_code_lines(ast.parse(text), text.splitlines())
+    return counts
+
+
+def compare_code_lines(before: Path, now: Path) -> str:
+    """A table of code lines by package; the older source also as formatted at today's width."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(before / "unskew", Path(folder) / "unskew")
+        command = ["ruff", "format", "-q", "--isolated", f"--line-length={WIDTH}", folder]
+        subprocess.run([sys.executable, "-m", *command], check=True)
+        formatted = count_by_package(Path(folder) / "unskew")
+    columns = count_by_package(before / "unskew"), formatted, count_by_package(now / "unskew")
+    names = sorted(set().union(*columns))
+    rows = [(name, *(column.get(name, 0) for column in columns)) for name in names]
+    rows.append(("all", *(sum(column.values()) for column in columns)))
+    head = ["| package | before | before, at 100 columns | now |", "|---|---|---|---|"]
+    return "\n".join(head + [f"| `{name}` | {a:,} | {b:,} | {c:,} |" for name, a, b, c in rows])
 
 
 def count_importers(package: Path, modules: dict[Path, ast.Module]) -> dict[str, int]:

@@ -253,10 +253,11 @@ class MissingExtraError(UnskewError, ImportError):
 
     __str__ = Message.__str__
 
-    def __init__(self, package: str, *, extra: str, purpose: str) -> None:
+    def __init__(self, package: str, *, extra: str, purpose: str, alternative: str = "") -> None:
+        install = f"Install it with: pip install 'unskew[{extra}]'"
         super().__init__(
             f"{purpose} needs {package}, which is not installed.",
-            remedy=f"Install it with: pip install 'unskew[{extra}]'",
+            remedy=f"{install}. Or: {alternative}" if alternative else install,
         )
 
 

@@ -332,34 +332,6 @@ def test_other_tables_are_readable_too(name: str) -> None:
     assert_readable(result.stdout)
 
 
-def test_a_terminal_of_80_columns_shows_every_column() -> None:
-    """A real terminal, made by the operating system, of that width."""
-    pty = pytest.importorskip("pty")
-    leader, follower = pty.openpty()
-    environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "xterm"}
-    command = [*IN_A_PROCESS, "reproduce", "toy", "-q", "--trials", "2"]
-    with subprocess.Popen(command, stdout=follower, env=environment) as process:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                part = os.read(leader, 4096)
-            except OSError:  # how Linux says that the other side has closed
-                break
-            shown += part
-            if not part:
-                break
-    os.close(leader)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).splitlines()
-
-    assert process.returncode == 0
-    assert max(map(len, lines)) <= 80
-    assert any(
-        line.startswith("Y1          mae     0.333") and line.count("±") == 3 for line in lines
-    )
-    assert not any("…" in line for line in lines)
-
-
 def test_the_module_runs_and_an_ascii_output_is_no_reason_to_fail() -> None:
     command = [sys.executable, "-m", "unskew", "reproduce", "toy", "--trials", "2"]
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}

@@ -47,6 +47,16 @@ def lines_of(shown: str) -> list[str]:
     return [line.split("\r")[-1].rstrip() for line in bare.replace("\r\n", "\n").split("\n")]
 
 
+def test_a_terminal_of_80_columns_shows_every_column(tmp_path: Path) -> None:
+    lines = lines_of(seen("reproduce", "toy", "-q", "--trials", "2", folder=tmp_path))
+
+    assert max(map(len, lines)) <= 80
+    assert any(
+        line.startswith("Y1          mae     0.333") and line.count("±") == 3 for line in lines
+    )
+    assert not any("…" in line for line in lines)
+
+
 def test_a_table_fits_the_terminal(files: Path) -> None:
     shown = seen(
         "evaluate",

@@ -101,7 +101,7 @@ def test_gates_fire_on_proof_alone(tmp_path: Path, lines: list[str]) -> None:
     gate = ("--fail-if", "compare.snips.mae.ci_low>0")
     early = run(tmp_path, "--planned-size", "500", *gate)
     assert early.exit_code == 0
-    assert "too early for limits, so 1 of 1 limits of --fail-if were not tested" in early.stderr
+    assert "too early for confidence limits, so 1 of 1 conditions of --fail-if" in early.stderr
     write(tmp_path / "log.csv", lines)
 
     tripped = run(tmp_path, *gate)
@@ -141,7 +141,7 @@ def test_exact_limits_exist_from_the_first_row(tmp_path: Path, lines: list[str])
     )
     nothing = run(tmp_path, "--planned-size", "2000", *options, *gates)
     assert nothing.exit_code == 0
-    assert "2 of 2 limits" in nothing.stderr
+    assert "2 of 2 conditions" in nothing.stderr
 
     write(tmp_path / "log.csv", lines[:40], only_rated=False)
     (tmp_path / "state.json").unlink()
@@ -149,7 +149,7 @@ def test_exact_limits_exist_from_the_first_row(tmp_path: Path, lines: list[str])
     early = run(tmp_path, "--planned-size", "2000", *options, *gates, "-o", page)
     assert early.exit_code == 4
     assert "gate tripped: exact.mae.ci_high<90" in early.stderr
-    assert "1 of 2 limits of --fail-if were not tested" in early.stderr
+    assert "1 of 2 conditions of --fail-if were not tested" in early.stderr
     assert "too early" in early.stdout
     assert "Too early" in Path(page).read_text()
 

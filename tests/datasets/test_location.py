@@ -90,8 +90,8 @@ def test_a_tilde_is_the_home_folder(write: Write, monkeypatch: pytest.MonkeyPatc
 def test_the_home_of_an_unknown_user_is_not_found() -> None:
     with pytest.raises(
         DatasetNotFoundError,
-        match=r"Words was not found: ~nosuchuser/x names the home folder of a user that "
-        r"this machine does not have\. Write the folder in full, without ~\. Write them",
+        match=r"Words was not found: ~nosuchuser/x begins with ~ and the name of a user, but "
+        r"this machine has no user of that name\. Write the whole path, without ~\.$",
     ):
         find_files(WORDS, "~nosuchuser/x")
 
@@ -243,7 +243,8 @@ def test_without_pooch_the_error_has_the_places_and_the_pip_line(
 
     with pytest.raises(
         MissingExtraError,
-        match=r"lacks words\.txt\n[\s\S]*needs pooch.*pip install 'unskew\[data\]'",
+        match=r"lacks words\.txt\n[\s\S]*To download it, unskew needs pooch, which is not "
+        r"installed\. Install it with: pip install 'unskew\[data\]'\. Or: Write them down\.$",
     ):
         find_or_download(WORDS, None, read)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import unskew
+from factor_models import predict_matrix
 from unskew.data.ratings import Ratings
 from unskew.errors import MissingExtraError, UnknownNameError, UsageError
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -26,16 +27,6 @@ each_device = pytest.mark.parametrize("device", DEVICES)
 each_offsets = pytest.mark.parametrize("offsets", ["none", "free", "regularized"])
 
 
-def matrix_of(model: MatrixFactorization) -> np.ndarray:
-    factors = model.factors_
-    return (
-        factors.user_factors @ factors.item_factors.T
-        + factors.user_offset[:, None]
-        + factors.item_offset
-        + factors.global_offset
-    )
-
-
 @each_device
 @each_offsets
 @pytest.mark.parametrize("memory", [None, 20_000])
@@ -50,7 +41,7 @@ def test_every_engine_reaches_the_same_optimum_from_the_same_start(
     there.fit(WORLD.log, WORLD.propensities, engine=GpuEngine(device, memory))
 
     assert there.objective_ == pytest.approx(here.objective_, rel=1e-9)
-    np.testing.assert_allclose(matrix_of(there), matrix_of(here), atol=1e-6)
+    np.testing.assert_allclose(predict_matrix(there), predict_matrix(here), atol=1e-6)
     assert there.converged_
     assert (
         there.recommend(WORLD.log.users, k=3).items.tolist()
@@ -68,7 +59,7 @@ def test_float32_agrees_with_float64(device: str) -> None:
     )
 
     assert rough.objective_ == pytest.approx(exact.objective_, rel=1e-5)
-    np.testing.assert_allclose(matrix_of(rough), matrix_of(exact), atol=1e-3)
+    np.testing.assert_allclose(predict_matrix(rough), predict_matrix(exact), atol=1e-3)
 
 
 @each_device
@@ -114,7 +105,7 @@ def test_users_and_items_without_ratings_get_zeros(device: str) -> None:
         for engine in ("local", GpuEngine(device))
     )
 
-    assert matrix_of(there) == pytest.approx(matrix_of(here), abs=1e-6)
+    assert predict_matrix(there) == pytest.approx(predict_matrix(here), abs=1e-6)
     assert (there.factors_.user_factors[[1, 3]] == 0).all()
 
 
@@ -129,7 +120,7 @@ def test_a_checkpoint_goes_on_to_the_same_bits(device: str, tmp_path: Path) -> N
     again = MatrixFactorization(**settings, max_iter=12).fit(WORLD.log, WORLD.propensities, **parts)
 
     assert again.history_ == whole.history_
-    assert (matrix_of(again) == matrix_of(whole)).all()
+    assert (predict_matrix(again) == predict_matrix(whole)).all()
 
 
 # What cannot be done

@@ -17,7 +17,7 @@ from unskew.estimators.dispersion import (
     find_missing_dependence,
     find_shared_variance,
 )
-from unskew.estimators.sums import Clusters, ObservedCells
+from unskew.estimators.observed import Clusters, ObservedCells
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.types import Matrix
 

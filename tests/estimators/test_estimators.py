@@ -13,9 +13,7 @@ from unskew.data.universe import Universe
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.odds import WeightBox
-from unskew.estimators.point import SNIPS, Estimator, find_estimator
-from unskew.estimators.sums import (
+from unskew.estimators.observed import (
     Cluster,
     Clusters,
     Deltas,
@@ -23,9 +21,11 @@ from unskew.estimators.sums import (
     ObservedCells,
     Resampling,
     Scope,
-    Sums,
     SumSpec,
 )
+from unskew.estimators.odds import WeightBox
+from unskew.estimators.point import SNIPS, Estimator, find_estimator
+from unskew.estimators.sums import Sums
 from unskew.estimators.transforms import Clip, Switch
 from unskew.types import Vector
 

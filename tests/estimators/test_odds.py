@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from unskew.estimators.observed import Clusters
 from unskew.estimators.odds import FixedSums, WeightBox, largest_ratio, largest_sum
-from unskew.estimators.sums import Clusters
 from unskew.types import Vector
 
 

@@ -11,8 +11,9 @@ from hypothesis.extra.numpy import arrays
 from enumeration import expectation, variance
 from unskew.data.propensities import Propensities
 from unskew.errors import UsageError
+from unskew.estimators.observed import Clusters
 from unskew.estimators.point import ips, self_normalized
-from unskew.estimators.sums import Clusters, Sums
+from unskew.estimators.sums import Sums
 from unskew.theory import estimator_bias, ips_bias, ips_variance
 from unskew.types import Vector
 

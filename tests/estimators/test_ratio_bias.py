@@ -11,8 +11,8 @@ from enumeration import patterns
 from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.observed import Clusters, Deltas, ObservedCells
 from unskew.estimators.point import find_estimator
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells
 from unskew.types import BoolVector, Matrix, Vector
 
 DELTA = np.array([0.0, 1.0, 7.0, 2.0, 9.0, 3.0])

@@ -17,8 +17,8 @@ from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.intervals import wilson_limits
+from unskew.estimators.observed import Clusters, Deltas, ObservedCells
 from unskew.estimators.point import find_estimator
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells
 from unskew.types import BoolVector, Matrix, Vector
 
 U, I, TOP = 40, 10, 3  # noqa: E741

@@ -18,8 +18,8 @@ from unskew.estimators.intervals import (
     t_quantile,
     wilson_limits,
 )
+from unskew.estimators.observed import Clusters, Deltas, ObservedCells
 from unskew.estimators.point import find_estimator
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells
 from unskew.types import Vector
 
 LEVEL = 0.95

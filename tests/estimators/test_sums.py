@@ -9,8 +9,9 @@ from threadpoolctl import threadpool_limits
 from unskew.data.propensities import Propensities
 from unskew.errors import UsageError
 from unskew.estimators.intervals import Moments
+from unskew.estimators.observed import Clusters, Resampling
 from unskew.estimators.point import ips, self_normalized
-from unskew.estimators.sums import Clusters, Resampling, Sums
+from unskew.estimators.sums import Sums
 from unskew.kernels import blocks
 
 rng = np.random.default_rng(7)

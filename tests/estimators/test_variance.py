@@ -17,8 +17,8 @@ from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.observed import Cluster, Clusters, Deltas, ObservedCells, SumSpec
 from unskew.estimators.point import IPS, SNIPS, Estimator
-from unskew.estimators.sums import Cluster, Clusters, Deltas, ObservedCells, SumSpec
 from unskew.estimators.variance import find_uncertain_share
 from unskew.propensity import PopularityPropensity, UniformPropensity
 from unskew.propensity.model import PropensityModel

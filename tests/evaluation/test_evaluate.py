@@ -504,6 +504,16 @@ def test_nothing_to_evaluate_by(what: str) -> None:
         judge(**{what: []})
 
 
+@pytest.mark.parametrize(("what", "example"), [("metrics", "mse"), ("estimators", "snips")])
+def test_what_is_no_list_of_names_is_refused_with_an_example(what: str, example: str) -> None:
+    with pytest.raises(
+        UsageError,
+        match=rf"{what} must be a list of names; got 5\. Pass names of unskew\.{what}, such as "
+        rf"{what}=\['{example}'\]\.",
+    ):
+        judge(**{what: 5})
+
+
 def test_no_models() -> None:
     with pytest.raises(UsageError, match="predictions is empty: there is no model"):
         evaluate(LOG, {}, propensities=P)

@@ -21,8 +21,8 @@ from unskew.data.propensities import Propensities
 from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators import Clip, Shrink
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.observed import Deltas, ObservedCells
 from unskew.estimators.point import Estimator
-from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.evaluation import Evaluation, Imputation, Sensitivity, odds_error_between
 from unskew.propensity import NaiveBayesPropensity
 from unskew.types import Vector

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from factor_models import predict_matrix
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import DataError, UsageError
@@ -169,7 +170,7 @@ def test_without_missing_weight_all_rank_is_the_factorisation_of_the_log() -> No
     )
 
     assert model.objective_ == pytest.approx(plain.objective_ * user.size / 400, rel=1e-9)
-    np.testing.assert_allclose(matrix_of(model), 2.0 + matrix_of(plain), atol=1e-5)
+    np.testing.assert_allclose(predict_matrix(model), 2.0 + predict_matrix(plain), atol=1e-5)
 
 
 def test_signals_of_zero_are_as_good_as_no_signal() -> None:
@@ -227,20 +228,10 @@ def ndcg_of_unlogged(scores: np.ndarray, worth: np.ndarray, log: Ratings, top: i
     return float(np.mean(found))
 
 
-def matrix_of(model: Any) -> np.ndarray:
-    found = model.factors_
-    return (
-        found.user_factors @ found.item_factors.T
-        + found.user_offset[:, None]
-        + found.item_offset
-        + found.global_offset
-    )
-
-
 def rivals(log: Ratings, propensities: np.ndarray) -> list[np.ndarray]:
     """Naive and weighted factorisation, each with the best of several penalties."""
     fits = [(l2, given) for l2 in (0.1, 1.0, 10.0) for given in (None, propensities)]
-    return [matrix_of(MatrixFactorization(4, l2).fit(log, given)) for l2, given in fits]
+    return [predict_matrix(MatrixFactorization(4, l2).fit(log, given)) for l2, given in fits]
 
 
 def tastes(n_users: int, n_items: int, rank: int, seed: int) -> np.ndarray:
@@ -255,7 +246,7 @@ def test_all_rank_ranks_unrated_items_best_where_people_rate_what_they_like() ->
     seen = rng.random(truth.shape) < chance
     log = Ratings.from_dense(np.where(seen, truth, 0))
 
-    ours = matrix_of(AllRank(4, 0.02, missing_weight=0.05).fit(log))
+    ours = predict_matrix(AllRank(4, 0.02, missing_weight=0.05).fit(log))
 
     worth = 2.0**truth - 1
     assert ndcg_of_unlogged(ours, worth, log) > max(
@@ -271,7 +262,7 @@ def test_weighted_factorisation_finds_preferences_behind_signals_best() -> None:
     log = Ratings.from_dense(signal)
     chance = np.where(preference, 1 - np.exp(-0.6), 1.0)
 
-    ours = matrix_of(WeightedFactorization(4, 10.0, alpha=10.0).fit(log))
+    ours = predict_matrix(WeightedFactorization(4, 10.0, alpha=10.0).fit(log))
 
     worth = preference.astype(float)
     assert ndcg_of_unlogged(ours, worth, log) > max(

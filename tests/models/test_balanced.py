@@ -148,8 +148,11 @@ def test_the_fit_is_a_weighted_factorisation_with_balanced_propensities(
 
 
 def test_balance_starts_from_propensities() -> None:
-    with pytest.raises(UsageError, match=r"BalancedFactorization needs propensities to balance"):
+    with pytest.raises(
+        UsageError, match=r"BalancedFactorization needs propensities to balance"
+    ) as caught:
         IPSV2(3).fit(LOG)
+    assert caught.value.parameter == "propensities"
     with pytest.raises(UsageError, match="n_rounds must be a whole number"):
         IPSV2(3, n_rounds=0).fit(LOG, P)
 

@@ -80,5 +80,6 @@ def test_lines_are_applied_to_the_predictions_of_each_user() -> None:
 
 
 def test_propensities_are_needed() -> None:
-    with pytest.raises(UsageError, match="needs propensities to calibrate"):
+    with pytest.raises(UsageError, match="needs propensities to calibrate") as caught:
         CalibratedDoublyRobust().fit(some_log())
+    assert caught.value.parameter == "propensities"

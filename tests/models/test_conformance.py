@@ -317,10 +317,12 @@ def test_a_fit_that_stops_too_early_warns(case: Case) -> None:
 
     with pytest.warns(
         ConvergenceWarning, match=r"stopped after 1 steps before it converged\. Raise max_iter or"
-    ):
+    ) as caught:
         model.fit(LOG, case.propensities(LOG))
 
     assert (model.converged_, model.stop_reason_) == (False, "max_iter")
+    places = {each.filename for each in caught if each.category is ConvergenceWarning}
+    assert places == {__file__}
 
 
 @pytest.mark.parametrize("name", PRESETS)

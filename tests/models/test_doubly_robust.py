@@ -434,8 +434,9 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str)
 
 
 def test_without_propensities_it_says_what_is_missing() -> None:
-    with pytest.raises(UsageError, match=r"needs propensities\. Pass them to fit"):
+    with pytest.raises(UsageError, match=r"needs propensities\. Pass them to fit") as caught:
         DoublyRobustFactorization(3).fit(LOG)
+    assert caught.value.parameter == "propensities"
 
 
 def test_large_weights_that_meet_a_poor_imputation_are_told() -> None:

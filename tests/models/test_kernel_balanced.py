@@ -113,5 +113,6 @@ def test_balance_improves_wrong_propensities(preset: object) -> None:
 def test_propensities_are_needed() -> None:
     log, _, _ = draw(FACTORS, 0.0)
 
-    with pytest.raises(UsageError, match="needs propensities to balance"):
+    with pytest.raises(UsageError, match="needs propensities to balance") as caught:
         AKBIPS().fit(log)
+    assert caught.value.parameter == "propensities"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from factor_models import predict_matrix
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, NotFittedError, UnknownIdError, UsageError
 from unskew.io.model_files import read_model
@@ -43,16 +44,6 @@ def some_log(n_users: int = 40, n_items: int = 30, density: float = 0.2, seed: i
 
 
 LOG = some_log()
-
-
-def matrix_of(model: AllCellsRecommender) -> np.ndarray:
-    found = model.factors_
-    return (
-        found.user_factors @ found.item_factors.T
-        + found.user_offset[:, None]
-        + found.item_offset
-        + found.global_offset
-    )
 
 
 @every_model
@@ -97,7 +88,7 @@ def test_float32_agrees_with_float64(kind: Any) -> None:
     )
 
     assert one.objective_ == pytest.approx(other.objective_, rel=1e-3)
-    np.testing.assert_allclose(matrix_of(one), matrix_of(other), atol=0.02)
+    np.testing.assert_allclose(predict_matrix(one), predict_matrix(other), atol=0.02)
 
 
 @every_model
@@ -113,7 +104,7 @@ def test_a_checkpoint_goes_on_to_the_same_bits(kind: Any, tmp_path: Path) -> Non
     resumed, straight = fit(20, tmp_path / "run"), fit(20, None)
 
     assert resumed.history_ == straight.history_
-    assert np.array_equal(matrix_of(resumed), matrix_of(straight))
+    assert np.array_equal(predict_matrix(resumed), predict_matrix(straight))
     with pytest.raises(UsageError, match="belongs to another log, other weights or other settings"):
         kind(3, random_state=8).fit(LOG, checkpoint=tmp_path / "run")
 
@@ -159,7 +150,7 @@ def test_users_and_items_without_a_rating_and_unknown_ones_get_the_fallback(kind
 @every_model
 def test_recommendations_are_the_best_items_that_the_log_does_not_have(kind: Any) -> None:
     model = kind(3, max_iter=20).fit(LOG)
-    scores = matrix_of(model)
+    scores = predict_matrix(model)
     scores[LOG.user, LOG.item] = -np.inf
 
     found = model.recommend(np.arange(1, 6), k=7)
@@ -177,7 +168,7 @@ def test_tiny_logs_are_fitted(kind: Any, shape: tuple[int, int]) -> None:
 
     model = kind(2, tol=1e-5, max_iter=300).fit(log)
 
-    assert np.isfinite(matrix_of(model)).all()
+    assert np.isfinite(predict_matrix(model)).all()
     assert np.isfinite(model.objective_)
     assert all(
         later <= earlier + 1e-9 * abs(earlier) for earlier, later in pairwise(model.history_)
@@ -191,14 +182,14 @@ def test_constant_ratings_and_full_matrices_are_fitted(kind: Any) -> None:
     model = kind(2, tol=1e-5, max_iter=500).fit(full)
 
     assert np.isfinite(model.objective_)
-    assert np.ptp(matrix_of(model)) == pytest.approx(0, abs=1e-2)
+    assert np.ptp(predict_matrix(model)) == pytest.approx(0, abs=1e-2)
 
 
 @every_model
 def test_more_factors_than_users_or_items_are_fine(kind: Any) -> None:
     model = kind(50, max_iter=4, tol=0.0).fit(some_log(6, 5, 0.6))
 
-    assert np.isfinite(matrix_of(model)).all()
+    assert np.isfinite(predict_matrix(model)).all()
 
 
 @every_model

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from factor_models import predict_matrix
 from unskew.data.ratings import Ratings
 from unskew.factorization.objective import scaled_ridge
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -19,16 +20,6 @@ def clicks(shape: tuple[int, int] = (25, 18), seed: int = 0) -> Ratings:
     rng = np.random.default_rng(seed)
     user, item = np.nonzero(rng.random(shape) < 0.3 * rng.random(shape[1]))
     return Ratings.from_codes(user, item, rng.integers(1, 6, user.size), shape=shape)
-
-
-def matrix_of(model: Any) -> np.ndarray:
-    found = model.factors_
-    return (
-        found.user_factors @ found.item_factors.T
-        + found.user_offset[:, None]
-        + found.item_offset
-        + found.global_offset
-    )
 
 
 LOG = clicks()
@@ -50,7 +41,7 @@ def test_the_fit_minimises_the_two_weighted_terms(offsets: Any) -> None:
     model = RelevanceFactorization(3, 0.5, offsets=offsets, tol=1e-14, max_iter=5000).fit(LOG, P)
     inverse = np.zeros((LOG.n_users, LOG.n_items))
     inverse[LOG.user, LOG.item] = 1 / P
-    f, found = matrix_of(model), model.factors_
+    f, found = predict_matrix(model), model.factors_
     l2 = scaled_ridge(0.5, LOG, n_factors=3, penalizes_offsets=offsets == "regularized")
     penalty = l2 * found.squared_norm(with_offsets=offsets == "regularized")
     two_terms = float((inverse * (1 - f) ** 2 + (1 - inverse) * f**2).sum()) + penalty
@@ -106,7 +97,7 @@ def test_relevance_is_recovered_where_clicks_are_relevance_times_exposure() -> N
     theta = exposure[log.item]
 
     def risk(model: Any) -> float:
-        return float(np.square(matrix_of(model) - relevance).mean())
+        return float(np.square(predict_matrix(model) - relevance).mean())
 
     ours = RelevanceFactorization(2, 0.3).fit(log, theta)
 

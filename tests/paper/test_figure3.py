@@ -30,6 +30,18 @@ SIZES = (20, 2000)
 Rows = Mapping[tuple[float, str, str | None], Mapping[str, Any]]
 
 
+def model_of_the_figure(seed: int) -> MatrixFactorization:
+    return MatrixFactorization(
+        3,
+        offsets="free",
+        clip_predictions=False,
+        tol=3e-5,
+        max_iter=100,
+        dtype="float32",
+        random_state=seed,
+    )
+
+
 @pytest.fixture(scope="module")
 def ground_truth() -> GroundTruth:
     return GroundTruth(
@@ -127,15 +139,7 @@ def test_a_trial_is_a_search_and_a_fit_to_all_of_its_log(
         rng = np.random.default_rng((1, 3, 2, trial))
         log, propensities = ground_truth.observation(0.25).draw(rng)
         seed = int(rng.integers(2**31))
-        model = MatrixFactorization(
-            3,
-            offsets="free",
-            clip_predictions=False,
-            tol=3e-5,
-            max_iter=100,
-            dtype="float32",
-            random_state=seed,
-        )
+        model = model_of_the_figure(seed)
         for name, propensity_model in (("MF-IPS", propensities), ("MF-Naive", None)):
             fitted = cross_validate(
                 model,
@@ -273,15 +277,7 @@ def test_a_trial_on_the_right_by_hand(ground_truth: GroundTruth, right: Reproduc
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PropensityWarning)
                 propensity_model = NaiveBayesPropensity(smoothing=1.0).fit(log, mcar=sample[:size])
-                model = MatrixFactorization(
-                    3,
-                    offsets="free",
-                    clip_predictions=False,
-                    tol=3e-5,
-                    max_iter=100,
-                    dtype="float32",
-                    random_state=seed,
-                )
+                model = model_of_the_figure(seed)
                 fitted = cross_validate(
                     model,
                     log,

@@ -10,8 +10,8 @@ from scipy.special import expit
 
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
+from unskew.estimators.observed import Clusters, Deltas, ObservedCells
 from unskew.estimators.point import find_estimator
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells
 from unskew.propensity.logistic import LogisticPropensity
 from unskew.propensity.model import PropensityModel
 from unskew.propensity.popularity import PopularityPropensity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, cast
@@ -10,7 +10,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from unskew.errors import DataError, DuplicateCellError, UsageError
+from unskew.errors import (
+    BadPropensityError,
+    BadRatingError,
+    DataError,
+    DuplicateCellError,
+    UsageError,
+)
 from unskew.settings import WholeNumber, describe
 from unskew.types import BoolVector, Vector
 
@@ -168,3 +174,32 @@ def require_rows(
             where=name_row(row),
             remedy=remedy,
         )
+
+
+BAD_VALUES: Mapping[str, tuple[type[DataError], str, str]] = {
+    "user": (BadRatingError, "rows have no user", "Drop them."),
+    "item": (BadRatingError, "rows have no item", "Drop them."),
+    "rating": (
+        BadRatingError,
+        "ratings are missing or not finite",
+        "Drop those rows: a cell without a rating is an unobserved cell.",
+    ),
+    "weight": (
+        BadPropensityError,
+        "propensities are missing or lie outside (0, 1]",
+        "Raise small ones, or drop cells that can never be observed.",
+    ),
+}
+"""The error, the problem and the remedy if values of a column are bad."""
+
+
+def refuse_bad_values(name: str, n_bad: int, n_ratings: int) -> None:
+    """Raise an error if a column of a log has bad values, of which only the number is known."""
+    if not n_bad:
+        return
+    error, problem, remedy = BAD_VALUES[name]
+    raise error(
+        f"{n_bad:,} of {n_ratings:,} {problem}.",
+        parameter="propensities" if name == "weight" else name,
+        remedy=remedy,
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import refuse_masked
-from unskew.errors import BadRatingError, DuplicateCellError
+from unskew.errors import BadRatingError, DuplicateCellError, UsageError
 from unskew.settings import describe
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
@@ -117,6 +117,16 @@ def _describe_kind(ids: Ids) -> str:
     if first and isinstance(first[0], str):
         return "text"
     return "a number" if first and isinstance(first[0], (int, float)) else ""
+
+
+def require_pairs(users: IntVector, items: IntVector) -> None:
+    """Raise an error unless there are as many users as items, which form pairs by position."""
+    if users.shape != items.shape:
+        raise UsageError(
+            f"there are {users.size} users and {items.size} items.",
+            parameter="items",
+            remedy="Pass as many `users` as `items`: pairs are formed by position.",
+        )
 
 
 def encode(ids: Ids) -> tuple[IntVector, Ids]:

@@ -145,10 +145,10 @@ def _search_folders(source: DatasetSource, path: PathLike) -> list[Path]:
         folder = Path(root).expanduser()
     except RuntimeError as error:
         raise DatasetNotFoundError(
-            f"{source.title} was not found: {root} names the home folder of a user that this "
-            "machine does not have.",
+            f"{source.title} was not found: {root} begins with ~ and the name of a user, but this "
+            "machine has no user of that name.",
             dataset=source.name,
-            remedy=f"Write the folder in full, without ~. {source.how_to_get}",
+            remedy="Write the whole path, without ~.",
         ) from error
     return [folder, *(folder / name for name in source.folders)]
 
@@ -217,9 +217,12 @@ def _import_pooch(source: DatasetSource, folders: Sequence[Path]) -> Any:
     try:
         import pooch
     except ImportError as error:
-        not_found = _not_found_error(source, folders)
+        missing = _describe_missing(source, folders)
         raise MissingExtraError(
-            "pooch", extra="data", purpose=f"{not_found} An automatic download"
+            "pooch",
+            extra="data",
+            purpose=f"{missing} To download it, unskew",
+            alternative=source.how_to_get,
         ) from error
     return pooch
 

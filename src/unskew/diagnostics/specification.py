@@ -20,8 +20,8 @@ from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning
+from unskew.estimators.observed import Clusters, Deltas, ObservedCells
 from unskew.estimators.point import SNIPS
-from unskew.estimators.sums import Clusters, Deltas, ObservedCells
 from unskew.tables import format_p_value
 from unskew.types import Matrix, Vector
 
@@ -120,10 +120,10 @@ def _has_counts_by_design(
     observed cells of a unit. A smaller one means that the number was set: Coat has 24 a user.
     """
     code, n_units = (log.user, universe.n_users) if unit == "user" else (log.item, universe.n_items)
-    by_chance = float((1 - propensities.values).sum()) / n_units
-    if by_chance == 0 or n_units < 2:
+    under_independence = float((1 - propensities.values).sum()) / n_units
+    if under_independence == 0 or n_units < 2:
         return False
-    ratio = float(np.bincount(code, minlength=n_units).var(ddof=1)) / by_chance
+    ratio = float(np.bincount(code, minlength=n_units).var(ddof=1)) / under_independence
     return ratio < 1 - MAX_Z_OF_EQUAL_COUNTS * math.sqrt(2 / (n_units - 1))
 
 

@@ -20,7 +20,7 @@ __getattr__, __dir__ = exported_names(
         "Estimate": "estimate",
         "Estimator": "point",
         "Interval": "estimate",
-        "SumSpec": "sums",
+        "SumSpec": "observed",
         "Sums": "sums",
         "find_estimator": "point",
     },

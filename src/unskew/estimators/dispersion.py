@@ -28,7 +28,7 @@ import numpy as np
 from scipy import special
 
 from unskew.data.estimation import Unit
-from unskew.estimators.sums import ObservedCells
+from unskew.estimators.observed import ObservedCells
 from unskew.types import Vector
 
 FALSE_ALARMS = 0.001

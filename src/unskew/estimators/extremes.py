@@ -19,8 +19,8 @@ import numpy as np
 
 from unskew.data.estimation import Correction, Estimation, Half, Replicates
 from unskew.data.propensities import Propensities
+from unskew.estimators.observed import Deltas, ObservedCells
 from unskew.estimators.odds import ExtremeWeights, WeightBox
-from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.types import IntVector, Matrix, Vector
 
 

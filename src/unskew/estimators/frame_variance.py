@@ -14,13 +14,8 @@ import numpy as np
 from unskew.data.estimation import RandomSample
 from unskew.errors import UniverseError
 from unskew.estimators.estimate import Estimate, OutsideError
-from unskew.estimators.sums import (
-    Scope,
-    Sums,
-    SumSpec,
-    few_clusters_error,
-    ratio_influence,
-)
+from unskew.estimators.observed import Scope, SumSpec
+from unskew.estimators.sums import Sums, few_clusters_error, ratio_influence
 from unskew.types import BoolVector, Matrix, Vector
 
 

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from unskew.errors import UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.observed import Deltas, Imputed, ObservedCells
 from unskew.estimators.point import Estimator, refuse_ratio, universe_error
-from unskew.estimators.sums import Deltas, Imputed, ObservedCells
 from unskew.estimators.variance import Linearization, measure_contributions
 from unskew.types import IndexVector, IntVector, Matrix, Vector
 

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.estimators.sums import Clusters
+from unskew.estimators.observed import Clusters
 from unskew.types import BoolVector, Vector
 
 Positions: TypeAlias = npt.NDArray[np.integer]

@@ -32,17 +32,9 @@ from unskew.data.estimation import Replicates, TakenAsKnown, Unit
 from unskew.errors import UniverseError, UnknownNameError, UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate, RatioBias, SlotSample
+from unskew.estimators.observed import Deltas, ObservedCells, Scope, SumSpec
 from unskew.estimators.odds import ExtremeWeights, WeightBox, largest_ratio, largest_sum
-from unskew.estimators.sums import (
-    Deltas,
-    ObservedCells,
-    Scope,
-    Sums,
-    SumSpec,
-    add_up,
-    few_clusters_error,
-    ratio_influence,
-)
+from unskew.estimators.sums import Sums, add_up, few_clusters_error, ratio_influence
 from unskew.estimators.variance import (
     add_uncertainty,
     find_uncertain_share,

@@ -26,16 +26,8 @@ from unskew.data.estimation import (
 from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments, covariance_of_contrasts
-from unskew.estimators.sums import (
-    Clusters,
-    Deltas,
-    Imputed,
-    ObservedCells,
-    Sums,
-    SumSpec,
-    few_clusters_error,
-    measure_functions,
-)
+from unskew.estimators.observed import Clusters, Deltas, Imputed, ObservedCells, SumSpec
+from unskew.estimators.sums import Sums, few_clusters_error, measure_functions
 from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, Matrix, Vector

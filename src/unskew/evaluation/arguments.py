@@ -11,8 +11,9 @@ import numpy as np
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
+from unskew.estimators.observed import Deltas
 from unskew.estimators.point import Estimator, find_estimator
-from unskew.estimators.sums import Deltas
+from unskew.evaluation.model_set import ModelSet
 from unskew.metrics.metric import Metric, compares_logged_cells, find_metric
 from unskew.settings import is_finite_number
 from unskew.tables import join_words
@@ -24,7 +25,7 @@ def find_metrics(metrics: object, *, relevance_threshold: float | None) -> list[
     """Metrics from one name or object, or from a list of them."""
     chosen = [
         find_metric(metric, relevance_threshold=relevance_threshold)
-        for metric in _as_list("metrics", metrics)
+        for metric in _as_list("metrics", metrics, example="mse")
     ]
     _require_distinct_names("metrics", [metric.name for metric in chosen])
     return chosen
@@ -46,7 +47,8 @@ def find_estimators(estimators: object, universe: Universe | None = None) -> lis
     """
     if estimators is None:
         estimators = ("naive", "snips") if universe is None else ("naive", "ips", "snips")
-    chosen = [find_estimator(estimator) for estimator in _as_list("estimators", estimators)]
+    names = _as_list("estimators", estimators, example="snips")
+    chosen = [find_estimator(estimator) for estimator in names]
     _require_distinct_names("estimators", [estimator.name for estimator in chosen])
     return chosen
 
@@ -90,6 +92,23 @@ def require_propensities(propensities: object, estimators: Sequence[Estimator]) 
             remedy="Pass the probability with which each rating was observed, or a fitted model "
             "such as PopularityPropensity().fit(log). For the plain average over the log alone, "
             "pass `estimators=['naive']`.",
+        )
+
+
+def require_model_set(model_set: object, estimators: Sequence[Estimator]) -> None:
+    """Raise an error if ``model_set`` is no ModelSet, or if no estimator reads it."""
+    reading = [estimator.name for estimator in estimators if estimator.has_own_models]
+    if model_set is not None and not isinstance(model_set, ModelSet):
+        raise UsageError(
+            f"`model_set` must be a ModelSet; got {type(model_set).__name__}.",
+            parameter="model_set",
+            remedy="Pass `ModelSet(propensities=[...], imputations=[...])` of unskew.evaluation.",
+        )
+    if model_set is not None and not reading:
+        raise UsageError(
+            "`model_set` is for the estimator 'mr', which is not among `estimators`.",
+            parameter="model_set",
+            remedy="Add 'mr' to `estimators`, or leave `model_set` out.",
         )
 
 
@@ -166,7 +185,7 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
         )
 
 
-def _as_list(parameter: str, value: object) -> Sequence[Any]:
+def _as_list(parameter: str, value: object, *, example: str) -> Sequence[Any]:
     is_object = (callable(value) or isinstance(value, Estimator)) and not isinstance(value, type)
     if isinstance(value, str) or is_object:
         return [value]
@@ -175,6 +194,7 @@ def _as_list(parameter: str, value: object) -> Sequence[Any]:
             f"`{parameter}` must be a list of names; got {value!r}.",
             parameter=parameter,
             value=value,
+            remedy=f"Pass names of unskew.{parameter}, such as `{parameter}=['{example}']`.",
         )
     return value
 
@@ -184,7 +204,7 @@ def _require_distinct_names(parameter: str, names: Sequence[str]) -> None:
         raise UsageError(
             f"`{parameter}` is empty: there is nothing to evaluate.",
             parameter=parameter,
-            remedy=f"Name at least one, or leave `{parameter}` out to get the default ones.",
+            remedy=f"Name at least one, or leave out `{parameter}` to use the default ones.",
         )
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

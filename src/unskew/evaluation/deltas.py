@@ -11,7 +11,7 @@ import numpy as np
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.multiple_robust import ModelSums
-from unskew.estimators.sums import Deltas, Imputed, ObservedCells
+from unskew.estimators.observed import Deltas, Imputed, ObservedCells
 from unskew.estimators.user_functions import UserFunctions
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.predictions import Predictions

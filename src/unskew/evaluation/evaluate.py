@@ -11,9 +11,10 @@ from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import UniverseLike
 from unskew.data.weights import WeightTransform
+from unskew.estimators.estimate import Estimate
 from unskew.estimators.multiple_robust import ModelSums
+from unskew.estimators.observed import Cluster, Deltas, Imputed, ObservedCells, Resampling
 from unskew.estimators.point import Estimator
-from unskew.estimators.sums import Cluster, Imputed, Resampling
 from unskew.evaluation.arguments import (
     find_estimators,
     find_metrics,
@@ -22,6 +23,7 @@ from unskew.evaluation.arguments import (
     require_compatible,
     require_imputed,
     require_level,
+    require_model_set,
     require_propensities,
     require_weight_transform,
     warn_about_scales,
@@ -29,8 +31,13 @@ from unskew.evaluation.arguments import (
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.deltas import compute_deltas, describe_plug_ins, read_input
 from unskew.evaluation.imputation import Imputation, impute_deltas
-from unskew.evaluation.model_set import ModelSet, read_model_set, require_model_set
-from unskew.evaluation.predictions import PredictionsLike, name_models, read_models
+from unskew.evaluation.model_set import ModelSet, read_model_set
+from unskew.evaluation.predictions import (
+    Predictions,
+    PredictionsLike,
+    name_models,
+    read_models,
+)
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.sequence import describe_sequence, estimate_sequences, plan_sequence
 from unskew.evaluation.weight_changes import EvaluationInputs
@@ -218,20 +225,11 @@ def evaluate(
         planned_size = plan_sequence(sequence, planned_size, chosen_estimators, cells)
 
     readers = read_models(models, log, tested.rows, engine=engine, position=position)
-    metric_inputs = [read_input(reader, tested, chosen_metrics) for reader in readers]
-    imputed: Mapping[str, Imputed] = {}
-    notes: list[str] = []
-    if imputation is not None and any(estimator.imputes for estimator in chosen_estimators):
-        imputed, notes = impute_deltas(
-            imputation, chosen_metrics, readers, metric_inputs, tested, cells, seed
-        )
-    sums: Mapping[str, ModelSums] = {}
-    if model_set is not None:
-        sums, texts = read_model_set(
-            model_set, chosen_metrics, readers, metric_inputs, tested, cells, log, seed
-        )
-        notes += texts
-    deltas = compute_deltas(chosen_metrics, metric_inputs, imputed, tested.log, sums)
+    if not any(estimator.imputes for estimator in chosen_estimators):
+        imputation = None
+    deltas, notes = _measure_deltas(
+        chosen_metrics, readers, imputation, model_set, tested, cells, log, seed
+    )
     if imputation is not None:
         require_imputed(deltas, chosen_estimators)
     cells.evaluate_together(deltas.values())
@@ -240,11 +238,7 @@ def evaluate(
     inputs = EvaluationInputs(tuple(models), level, deltas, cells, by_name, tested.log.rating)
     if planned_size is None:
         intervals = describe_intervals(clusters.cluster, bootstrap)
-        estimates = {
-            (metric, name): estimator.estimate(deltas[metric], cells)
-            for metric in deltas
-            for name, estimator in by_name.items()
-        }
+        estimates = _estimate_risks(inputs)
     else:
         estimates = estimate_sequences(inputs, planned_size)
         intervals = describe_sequence(cells, planned_size, estimates)
@@ -277,3 +271,38 @@ def evaluate(
     )
     result.warn()
     return result
+
+
+def _estimate_risks(inputs: EvaluationInputs) -> dict[tuple[str, str], Estimate]:
+    """By (metric, estimator): the risks of all models."""
+    return {
+        (metric, name): estimator.estimate(deltas, inputs.cells)
+        for metric, deltas in inputs.deltas.items()
+        for name, estimator in inputs.estimators.items()
+    }
+
+
+def _measure_deltas(
+    metrics: Sequence[Metric],
+    models: Sequence[Predictions],
+    imputation: Imputation | PredictionsLike | None,
+    model_set: ModelSet | None,
+    tested: TestedCells,
+    cells: ObservedCells,
+    log: Ratings,
+    seed: int,
+) -> tuple[dict[str, Deltas], list[str]]:
+    """By metric: the deltas of all models and their imputations; and what the result says of them.
+
+    ``log`` is the log of the caller, of which the tested cells are a part.
+    """
+    inputs = [read_input(model, tested, metrics) for model in models]
+    imputed: Mapping[str, Imputed] = {}
+    sums: Mapping[str, ModelSums] = {}
+    notes: list[str] = []
+    if imputation is not None:
+        imputed, notes = impute_deltas(imputation, metrics, models, inputs, tested, cells, seed)
+    if model_set is not None:
+        sums, texts = read_model_set(model_set, metrics, models, inputs, tested, cells, log, seed)
+        notes += texts
+    return compute_deltas(metrics, inputs, imputed, tested.log, sums), notes

@@ -13,8 +13,8 @@ from unskew.data.frames import count_column, free_name
 from unskew.data.result import Result, describe_json
 from unskew.data.weights import WeightTransform
 from unskew.errors import AmbiguousColumnError, ColumnError, UnknownNameError, UsageError
+from unskew.estimators.observed import Cluster
 from unskew.estimators.point import Estimator
-from unskew.estimators.sums import Cluster
 from unskew.evaluation.arguments import (
     find_estimators,
     find_metrics,

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from unskew.data.cells import cell_numbers
+from unskew.data.cells import cell_numbers, group_rows
 from unskew.data.estimation import Unit
 from unskew.data.ids import format_id
 from unskew.data.propensities import Propensities
@@ -26,7 +26,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import require_all_ids
 from unskew.errors import BadPredictionError, UsageError
 from unskew.estimators.dispersion import MIN_EXCESS, Dispersion
-from unskew.estimators.sums import Imputed, ObservedCells
+from unskew.estimators.observed import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.predictions import Predictions, PredictionsLike, ScoredCells
 from unskew.evaluation.rating_distributions import (
@@ -266,13 +266,11 @@ def _sum_all_cells(
         metric.name: (np.zeros((log.n_users, n_models)), np.zeros((log.n_items, n_models)))
         for metric in metrics
     }
-    by_user_order = np.argsort(log.user, kind="stable")
-    sorted_user = log.user[by_user_order]
+    starts, order = group_rows(log.user, log.n_users)
     size = max(1, BLOCK_CELLS // (log.n_items * ratings.n_columns))
     for first in range(0, log.n_users, size):
         users = np.arange(first, min(first + size, log.n_users), dtype=np.int32)
-        start, end = np.searchsorted(sorted_user, (first, first + size))
-        rows = by_user_order[start:end]
+        rows = order[starts[first] : starts[users[-1] + 1]]
         logged = cell_numbers(log.user[rows] - first, log.item[rows], log.n_items)
         distributions = list(ratings.blocks(log, users))
         is_finite = np.logical_and.reduce([each.is_finite for each in distributions])

@@ -14,8 +14,9 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.observed import Clusters
 from unskew.estimators.point import self_normalized
-from unskew.estimators.sums import Clusters, Sums
+from unskew.estimators.sums import Sums
 from unskew.evaluation.arguments import require_level
 from unskew.evaluation.predictions import (
     PredictionsLike,

@@ -14,8 +14,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import require_all_ids
 from unskew.errors import BadPropensityError, UsageError
 from unskew.estimators.multiple_robust import ModelSums, PropensitySums
-from unskew.estimators.point import Estimator
-from unskew.estimators.sums import Imputed, ObservedCells
+from unskew.estimators.observed import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.imputation import Imputation, find_hidden, impute_deltas
 from unskew.evaluation.predictions import Predictions, PredictionsLike
@@ -205,21 +204,4 @@ def _describe_propensities(readers: Sequence[AllPropensities]) -> Iterator[str]:
         yield (
             f"mr takes its {count} as known; fitted to the same log, their error usually makes "
             "an interval too wide rather than too narrow"
-        )
-
-
-def require_model_set(model_set: object, estimators: Sequence[Estimator]) -> None:
-    """Raise an error if ``model_set`` is no ModelSet, or if no estimator reads it."""
-    reading = [estimator.name for estimator in estimators if estimator.has_own_models]
-    if model_set is not None and not isinstance(model_set, ModelSet):
-        raise UsageError(
-            f"`model_set` must be a ModelSet; got {type(model_set).__name__}.",
-            parameter="model_set",
-            remedy="Pass `ModelSet(propensities=[...], imputations=[...])` of unskew.evaluation.",
-        )
-    if model_set is not None and not reading:
-        raise UsageError(
-            "`model_set` is for the estimator 'mr', which is not among `estimators`.",
-            parameter="model_set",
-            remedy="Add 'mr' to `estimators`, or leave `model_set` out.",
         )

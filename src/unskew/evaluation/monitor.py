@@ -63,8 +63,8 @@ class Monitor:
         (n_users, n_items), to tell which share of all cells the log stands for so far, and for
         IPS with ``unit="user"``.
     max_weight, max_delta
-        Promised largest 1/P and largest delta. With both, IPS has exact confidence limits too,
-        which need no large sample. A row above one of them is an error.
+        The largest 1/P and the largest delta that can occur. With both, IPS has exact confidence
+        limits too, which need no large sample. A row with a larger value is an error.
 
     The propensities must be fixed when a row arrives, not estimated again from the same log.
 
@@ -254,10 +254,10 @@ class Monitor:
             )
             for number, metric in enumerate(self._metrics):
                 delta[number, position, is_observed] = metric(cells).value
-        self._require_stated_limits(weight, delta)
+        self._require_stated_maxima(weight, delta)
         return Batch(weight, delta, self._read_users(users, values.size))
 
-    def _require_stated_limits(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
+    def _require_stated_maxima(self, weight: Vector, delta: npt.NDArray[np.float64]) -> None:
         for name, most, values in (
             ("max_weight", self.plan.max_weight, weight),
             ("max_delta", self.plan.max_delta, delta.max(axis=(0, 1))),

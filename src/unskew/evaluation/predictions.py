@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.cells import cell_numbers, find_cells
+from unskew.data.cells import cell_numbers, find_cells, group_rows
 from unskew.data.checks import float_array
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.factors import Factors
@@ -539,13 +539,12 @@ def _scorer_from_pairs(name: str, model: Model, log: Ratings) -> Scorer:
 
 def _user_blocks(log: Ratings) -> Iterator[tuple[IntVector, npt.NDArray[np.intp]]]:
     """Blocks of users with logged cells, in ascending order, and the rows of their cells."""
-    order = np.argsort(log.user, kind="stable")
-    users, starts = np.unique(log.user[order], return_index=True)
-    ends = np.append(starts[1:], len(log))
+    starts, order = group_rows(log.user, log.n_users)
+    users = np.flatnonzero(np.diff(starts)).astype(np.int32)
     size = max(1, BLOCK_CELLS // log.n_items)
     for first in range(0, users.size, size):
-        last = min(first + size, users.size)
-        yield users[first:last], order[starts[first] : ends[last - 1]]
+        block = users[first : first + size]
+        yield block, order[starts[block[0]] : starts[block[-1] + 1]]
 
 
 def _require_all(name: str, values: Vector, log: Ratings) -> Vector:

@@ -11,8 +11,8 @@ import numpy as np
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.observed import Cluster, Clusters, Deltas, ObservedCells
 from unskew.estimators.point import Naive, RandomTestMean
-from unskew.estimators.sums import Cluster, Clusters, Deltas, ObservedCells
 from unskew.evaluation.arguments import find_metrics
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.predictions import PredictionsLike

@@ -9,9 +9,9 @@ import numpy as np
 from unskew.data.estimation import Estimation, Strata
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate, OutsideError
+from unskew.estimators.observed import Deltas, ObservedCells
 from unskew.estimators.point import IPS, SNIPS, Estimator, Naive, universe_error
 from unskew.estimators.sequences import MIN_EFFECTIVE_SIZE, SequenceClock, UnitMoments
-from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.estimators.variance import linearize
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.settings import WholeNumber

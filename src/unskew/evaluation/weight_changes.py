@@ -15,9 +15,9 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Interval
 from unskew.estimators.extremes import move_to_extreme
+from unskew.estimators.observed import Deltas, ObservedCells
 from unskew.estimators.odds import Constraint, FixedSums, WeightBox
 from unskew.estimators.point import Estimator
-from unskew.estimators.sums import Deltas, ObservedCells
 from unskew.estimators.transforms import Clip
 from unskew.settings import is_finite_number
 from unskew.types import Vector

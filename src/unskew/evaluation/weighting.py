@@ -21,8 +21,8 @@ from unskew.estimators.dispersion import (
     find_shared_variance,
 )
 from unskew.estimators.estimate import Estimate
+from unskew.estimators.observed import Cluster, Clusters, ObservedCells, Resampling
 from unskew.estimators.point import Estimator
-from unskew.estimators.sums import Cluster, Clusters, ObservedCells, Resampling
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.candidates import TestedCells
 from unskew.evaluation.weight_changes import EvaluationInputs

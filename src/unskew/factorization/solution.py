@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import whole_number
-from unskew.errors import ConvergenceWarning
+from unskew.errors import ConvergenceWarning, warn_caller
 from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
 from unskew.io.writing import as_path
 from unskew.progress import progress_line
@@ -181,15 +180,14 @@ class IterativeModel(Configurable):
         self.converged_ = solution.has_converged
         self.stop_reason_ = solution.stop_reason
         if not self.converged_:
-            warnings.warn(
+            warn_caller(
                 ConvergenceWarning(
                     f"{type(self).__name__} stopped after {self.max_iter} steps before it "
                     "converged.",
                     parameter="max_iter",
                     value=self.max_iter,
                     remedy="Raise `max_iter` or `tol`.",
-                ),
-                stacklevel=3,
+                )
             )
 
     def _fit_facts(self) -> list[str]:

@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.ids import missing_ids
 from unskew.data.impression_checks import MAX_POSITION
 from unskew.data.impressions import Impressions, ProbabilityKind
-from unskew.data.propensities import SMALLEST
 from unskew.errors import BadFileError, DataError, EmptyLogError
 from unskew.io.files import iterate_tables
-from unskew.io.log_files import FileProblem
+from unskew.io.log_files import (
+    FileProblem,
+    FindBadRows,
+    find_bad_rows,
+    is_bad_propensity,
+    is_missing_id,
+    is_not_finite,
+)
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable
-from unskew.types import BoolVector, Vector
+from unskew.types import BoolVector
 
 ROWS_AT_ONCE = 1 << 21
 """Rows of one part of a file; a request is never cut."""
@@ -63,36 +68,20 @@ class ImpressionColumns:
 
 def find_impression_problems(table: FileTable, columns: Mapping[str, str]) -> Iterator[FileProblem]:
     """The rows of each column that cannot be used."""
-    checks = (
-        *((role, "an id", _is_missing_id) for role in IDS),
+    checks: tuple[tuple[str, str, FindBadRows], ...] = (
+        *((role, "an id", is_missing_id) for role in IDS),
         ("position", "a position, a whole number from 1 on", _is_bad_position),
-        ("reward", "a number", _is_not_finite),
-        ("probability", "a probability, above 0 and up to 1", _is_bad_probability),
+        ("reward", "a number", is_not_finite),
+        ("probability", "a probability, above 0 and up to 1", is_bad_propensity),
     )
-    for role, expected, find_bad in checks:
-        if role in columns:
-            problem = FileProblem(columns[role], expected, find_bad(table, columns[role]))
-            if problem.count:
-                yield problem
-
-
-def _is_missing_id(table: FileTable, column: str) -> BoolVector:
-    return missing_ids(table.columns[column].ids())
-
-
-def _is_not_finite(table: FileTable, column: str) -> BoolVector:
-    return ~np.isfinite(table.columns[column].numbers())
+    named = ((columns[role], expected, find) for role, expected, find in checks if role in columns)
+    yield from find_bad_rows(table, named)
 
 
 def _is_bad_position(table: FileTable, column: str) -> BoolVector:
     values = table.columns[column].numbers()
     is_whole: BoolVector = values == np.floor(values)
     return ~((values >= 1) & (values <= MAX_POSITION) & is_whole)
-
-
-def _is_bad_probability(table: FileTable, column: str) -> BoolVector:
-    values: Vector = table.columns[column].numbers()
-    return ~((values >= SMALLEST) & (values <= 1))
 
 
 def iterate_impressions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -28,6 +28,8 @@ from unskew.types import BoolVector, Vector
 
 OnBad: TypeAlias = Literal["raise", "drop"]
 FileDuplicates: TypeAlias = Literal["raise", "last"]
+FindBadRows: TypeAlias = Callable[[FileTable, str], BoolVector]
+"""Which rows of a column cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,28 +133,35 @@ def find_problems(table: FileTable, columns: ColumnNames) -> Iterator[FileProble
     propensities = [] if columns.propensity is None else [columns.propensity]
     times = [] if columns.timestamp is None else [columns.timestamp]
     ratings = (columns.rating, *columns.predictions)
-    checks = (
-        *((name, "an id", _is_missing_id) for name in (columns.user, columns.item)),
-        *((name, "a number", _is_not_finite) for name in ratings),
-        *((name, "a propensity, above 0 and up to 1", _is_bad_propensity) for name in propensities),
+    checks: Iterable[tuple[str, str, FindBadRows]] = (
+        *((str(name), "an id", is_missing_id) for name in (columns.user, columns.item)),
+        *((str(name), "a number", is_not_finite) for name in ratings),
+        *((name, "a propensity, above 0 and up to 1", is_bad_propensity) for name in propensities),
         *((name, "a position, from 1 on", _is_bad_position) for name in columns.positions),
         *((name, "a time: a number or a date", _is_bad_time) for name in times),
     )
-    for name, expected, find_bad in checks:
-        problem = FileProblem(str(name), expected, find_bad(table, str(name)))
+    yield from find_bad_rows(table, checks)
+
+
+def find_bad_rows(
+    table: FileTable, checks: Iterable[tuple[str, str, FindBadRows]]
+) -> Iterator[FileProblem]:
+    """The bad rows of each column that has some, from (column, what is expected, check)."""
+    for column, expected, find_bad in checks:
+        problem = FileProblem(column, expected, find_bad(table, column))
         if problem.count:
             yield problem
 
 
-def _is_missing_id(table: FileTable, column: str) -> BoolVector:
+def is_missing_id(table: FileTable, column: str) -> BoolVector:
     return missing_ids(table.columns[column].ids())
 
 
-def _is_not_finite(table: FileTable, column: str) -> BoolVector:
+def is_not_finite(table: FileTable, column: str) -> BoolVector:
     return ~np.isfinite(table.columns[column].numbers())
 
 
-def _is_bad_propensity(table: FileTable, column: str) -> BoolVector:
+def is_bad_propensity(table: FileTable, column: str) -> BoolVector:
     values = table.columns[column].numbers()
     return ~((values >= SMALLEST) & (values <= 1))
 
@@ -232,14 +241,14 @@ def extract_log(
 def read_numbers(table: FileTable, role: str, name: str | None = None) -> Vector:
     """The column with a role as numbers; an error if a value is not a number."""
     column = table.find_column(role, name)
-    _raise_first(table, [FileProblem(column, "a number", _is_not_finite(table, column))])
+    _raise_first(table, [FileProblem(column, "a number", is_not_finite(table, column))])
     return table.columns[column].numbers()
 
 
 def read_ids(table: FileTable, role: str, name: str | None = None) -> Ids:
     """The column with a role as ids; an error if one is missing."""
     column = table.find_column(role, name)
-    _raise_first(table, [FileProblem(column, "an id", _is_missing_id(table, column))])
+    _raise_first(table, [FileProblem(column, "an id", is_missing_id(table, column))])
     return table.columns[column].ids()
 
 

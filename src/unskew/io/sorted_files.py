@@ -13,15 +13,13 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from unskew.data.checks import BAD_VALUES, refuse_bad_values
 from unskew.data.columns import find_column
 from unskew.data.ids import Ids, as_ids, encode, find_codes
 from unskew.data.propensities import SMALLEST
 from unskew.data.universe import Universe
 from unskew.errors import (
     BadFileError,
-    BadPropensityError,
-    BadRatingError,
-    DataError,
     EmptyLogError,
     UsageError,
 )
@@ -30,21 +28,6 @@ from unskew.types import IntVector, Vector
 
 Side: TypeAlias = Literal["user", "item"]
 BATCH_ROWS = 1 << 20
-BAD_VALUES: Mapping[str, tuple[type[DataError], str, str]] = {
-    "user": (BadRatingError, "rows have no user", "Drop them."),
-    "item": (BadRatingError, "rows have no item", "Drop them."),
-    "rating": (
-        BadRatingError,
-        "ratings are missing or not finite",
-        "Drop those rows: a cell without a rating is an unobserved cell.",
-    ),
-    "weight": (
-        BadPropensityError,
-        "propensities are missing or lie outside (0, 1]",
-        "Raise small ones, or drop cells that can never be observed.",
-    ),
-}
-"""The error, the problem and the remedy if values of a column are bad."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,11 +96,8 @@ class ParquetLog:
             raise EmptyLogError(
                 "the log has no ratings.", remedy="Check the filter or the file it came from."
             )
-        for (name, (error, problem, remedy)), count in zip(BAD_VALUES.items(), n_bad, strict=True):
-            if count:
-                parameter = "propensities" if name == "weight" else name
-                text = f"{count:,} of {n_ratings:,} {problem}."
-                raise error(text, parameter=parameter, remedy=remedy)
+        for name, count in zip(BAD_VALUES, n_bad, strict=True):
+            refuse_bad_values(name, count, n_ratings)
         users, items = (_read_ids(connection, name) for name in ("user", "item"))
         size = int(n_ratings), float(total_weight)
         return cls(connection, users, items, *size, (float(low), float(high)))

@@ -53,6 +53,31 @@ def nonzero_relevance(cells: MetricInput, threshold: float | None) -> Vector:
     return is_relevant
 
 
+@dataclass(frozen=True, slots=True)
+class PositionMetric:
+    """A metric of positions: of the ``top`` items of a user's list, or of all if it is None."""
+
+    top: int | None = setting(None, TOP_OR_NONE)
+    stem: ClassVar[str]
+    higher_is_better: ClassVar[bool] = True
+    ranks: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def name(self) -> str:
+        return self.stem if self.top is None else f"{self.stem}@{self.top}"
+
+
+@dataclass(frozen=True, slots=True)
+class RelevanceMetric(PositionMetric):
+    """A share of relevant items; ratings from ``relevance_threshold`` on are relevant."""
+
+    relevance_threshold: float | None = setting(None, THRESHOLD)
+    bounds: ClassVar[Bounds] = SHARE
+
+
 @METRICS.declare(
     "dcg",
     label="DCG",
@@ -60,20 +85,11 @@ def nonzero_relevance(cells: MetricInput, threshold: float | None) -> Vector:
     traits={"order": 4, "top": "optional", "words": "discounted cumulative gain"},
 )
 @dataclass(frozen=True, slots=True)
-class DiscountedGain:
+class DiscountedGain(PositionMetric):
     """DCG and DCG@k: the mean over users of sum_i Y_ui / log2(position + 1)."""
 
-    top: int | None = setting(None, TOP_OR_NONE)
-    higher_is_better: ClassVar[bool] = True
-    ranks: ClassVar[bool] = True
+    stem: ClassVar[str] = "dcg"
     rating_degree: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def name(self) -> str:
-        return "dcg" if self.top is None else f"dcg@{self.top}"
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Eq. (8): I * Y / log2(position + 1)."""
@@ -91,20 +107,12 @@ class DiscountedGain:
     traits={"order": 5, "top": "always", "words": "cumulative gain"},
 )
 @dataclass(frozen=True, slots=True)
-class CumulativeGain:
+class CumulativeGain(PositionMetric):
     """CG@k: the mean rating of the k items recommended to each user."""
 
     top: int = setting(check=TOP)
-    higher_is_better: ClassVar[bool] = True
-    ranks: ClassVar[bool] = True
+    stem: ClassVar[str] = "cg"
     rating_degree: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def name(self) -> str:
-        return f"cg@{self.top}"
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Eq. (7): (I / k) * Y * 1{position <= k}."""
@@ -122,21 +130,11 @@ class CumulativeGain:
     traits={"order": 6, "top": "always", "words": "precision"},
 )
 @dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(RelevanceMetric):
     """PREC@k: the share of relevant items among the k recommended."""
 
     top: int = setting(check=TOP)
-    relevance_threshold: float | None = setting(None, THRESHOLD)
-    higher_is_better: ClassVar[bool] = True
-    bounds: ClassVar[Bounds] = SHARE
-    ranks: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def name(self) -> str:
-        return f"precision@{self.top}"
+    stem: ClassVar[str] = "precision"
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Eq. (9): (I / k) * Y * 1{position <= k} with Y in {0, 1}."""
@@ -155,25 +153,15 @@ class Precision:
     traits={"order": 7, "top": "always", "words": "recall"},
 )
 @dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(RelevanceMetric):
     """Recall@k: the share of a user's relevant items among the k recommended.
 
     The mean is over users with a relevant item.
     """
 
     top: int = setting(check=TOP)
-    relevance_threshold: float | None = setting(None, THRESHOLD)
-    higher_is_better: ClassVar[bool] = True
-    bounds: ClassVar[Bounds] = SHARE
+    stem: ClassVar[str] = "recall"
     is_plug_in: ClassVar[bool] = True
-    ranks: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def name(self) -> str:
-        return f"recall@{self.top}"
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Per user sum h Y 1{position <= k} / sum h Y: a ratio, so consistent but not unbiased."""
@@ -190,7 +178,7 @@ class Recall:
     traits={"order": 8, "top": "always", "words": "stratified recall"},
 )
 @dataclass(frozen=True, slots=True)
-class StratifiedRecall:
+class StratifiedRecall(RelevanceMetric):
     """Popularity-stratified recall@k (Steck 2011).
 
     A relevant cell of item i counts s_i = (number of relevant cells of item i)^-beta. With beta = 0
@@ -198,18 +186,8 @@ class StratifiedRecall:
     """
 
     top: int = setting(check=TOP)
-    relevance_threshold: float | None = setting(None, THRESHOLD)
     beta: float = setting(0.5, Number())
-    higher_is_better: ClassVar[bool] = True
-    bounds: ClassVar[Bounds] = SHARE
-    ranks: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def name(self) -> str:
-        return f"stratified_recall@{self.top}"
+    stem: ClassVar[str] = "stratified_recall"
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Sum s_i Y 1{position <= k} / sum s_i Y over the cells of all users."""

@@ -15,10 +15,10 @@ import numpy as np
 from unskew.errors import UsageError
 from unskew.metrics import METRICS
 from unskew.metrics.logged import EMPTY_USER_VALUES, EmptyUsers
-from unskew.metrics.metric import Bounds, Delta, MetricInput
-from unskew.metrics.ranking import SHARE, THRESHOLD, TOP_OR_NONE, discount, nonzero_relevance
+from unskew.metrics.metric import Delta, MetricInput
+from unskew.metrics.ranking import RelevanceMetric, discount, nonzero_relevance
 from unskew.metrics.user_functions import RankingFunction
-from unskew.settings import OneOf, check_fields, setting
+from unskew.settings import OneOf, setting
 from unskew.types import Vector
 
 MAX_RELATIVE_ERROR = 0.25
@@ -43,28 +43,15 @@ def gains(cells: MetricInput, threshold: float | None) -> Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class _RankingMetric:
+class _RankingMetric(RelevanceMetric):
     """A mean over users of a function of their relevant items.
 
     A user without an observed relevant item is dropped, or counts as 1 or 0 (``empty_users``).
     """
 
-    top: int | None = setting(None, TOP_OR_NONE)
-    relevance_threshold: float | None = setting(None, THRESHOLD)
     empty_users: EmptyUsers = setting("drop", OneOf(tuple(EMPTY_USER_VALUES)))
-    stem: ClassVar[str]
     kernel: ClassVar[str]
-    higher_is_better: ClassVar[bool] = True
-    bounds: ClassVar[Bounds] = SHARE
-    ranks: ClassVar[bool] = True
     is_plug_in: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def name(self) -> str:
-        return self.stem if self.top is None else f"{self.stem}@{self.top}"
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         from unskew.kernels import user_metrics
@@ -194,22 +181,8 @@ class PooledAuc(_RankingMetric):
 
 
 @dataclass(frozen=True, slots=True)
-class _PerPositive:
+class _PerPositive(RelevanceMetric):
     """Sum Y worth(position) / sum Y over the cells of all users."""
-
-    top: int | None = setting(None, TOP_OR_NONE)
-    relevance_threshold: float | None = setting(None, THRESHOLD)
-    stem: ClassVar[str]
-    higher_is_better: ClassVar[bool] = True
-    bounds: ClassVar[Bounds] = SHARE
-    ranks: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def name(self) -> str:
-        return self.stem if self.top is None else f"{self.stem}@{self.top}"
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         positions, n_items = cells.require_positions()

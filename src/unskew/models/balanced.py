@@ -6,18 +6,16 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, Self
 
 from unskew.data.factors import Factors
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import weighted_mean
-from unskew.errors import UsageError
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities
 from unskew.factorization.initialization import check_initial_factors
 from unskew.models import PRESETS, RECOMMENDERS
-from unskew.models.factor_recommender import FactorRecommender
-from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import WEIGHTINGS, Weighting, fit_imputation, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.preset import Preset
+from unskew.models.rating_factorization import RatingFactorization
 from unskew.progress import progress_line
 from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
@@ -33,7 +31,7 @@ _TRAITS = {"needs_propensities": True}
     traits=_TRAITS,
 )
 @dataclass(eq=False, repr=False)
-class BalancedFactorization(FactorizationOptions, FactorRecommender):
+class BalancedFactorization(RatingFactorization):
     """F_ui = v_u . w_i + a_u + b_i + c, weighted by inverse balanced propensities 1 / P'.
 
         min  sum over the log of (Y - F)^2 / P'  +  ridge (||V||^2 + ...)
@@ -98,23 +96,8 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender):
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         self._check_settings()
-        if propensities is None:
-            raise UsageError(
-                f"{type(self).__name__} needs propensities to balance.",
-                parameter="propensity",
-                remedy="Pass them to fit.",
-                shell_remedy="Pass `propensity`.",
-            )
-        original = as_propensities(log, propensities).values
-        model = MatrixFactorization(
-            self.n_factors,
-            self.l2,
-            offsets=self.offsets,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            dtype=self.dtype,
-            random_state=self.random_state,
-        )
+        original = self._read_propensities(log, propensities, purpose="balance")
+        model = MatrixFactorization._with_settings_of(self)
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
@@ -124,7 +107,6 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender):
                 self.imputed_ = self._impute(log, original, workers)
             propensity = original
             penalty = model._choose_penalty(log, 1 / original, workers=workers)
-            self._record_penalty(log, penalty)
             solution = model._solve(
                 log, 1 / original, workers, initial_factors=initial_factors, penalty=penalty
             )
@@ -136,11 +118,8 @@ class BalancedFactorization(FactorizationOptions, FactorRecommender):
                     log, 1 / propensity, workers, initial_factors=factors, penalty=penalty
                 )
         self.propensities_ = propensity
-        factors = solution.parameters
-        mean = weighted_mean(log.rating, 1 / propensity)
-        self._record_factors(log, factors, self._fallback(factors, mean))
-        self._record_range(log)
-        self._record_solution(solution)
+        self._record_penalty(log, penalty)
+        self._record_fit(log, solution, weighted_mean(log.rating, 1 / propensity))
         return self
 
     def _impute(self, log: Ratings, propensity: Vector, workers: Workers) -> Factors:

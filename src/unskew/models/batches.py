@@ -26,4 +26,3 @@ def fit_many(
         with name_unsolved_rows(log, model.l2_):
             result = next(results)
         model._finish_fit(log, request.log, result)
-        model._record_solution(result.solution)

@@ -8,17 +8,15 @@ from typing import Self
 import numpy as np
 
 from unskew.data.factors import Factors
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import WeightTransform, transform_weights, weighted_mean
-from unskew.errors import UsageError
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
-from unskew.models.factor_recommender import FactorRecommender
-from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.held_out_imputation import HeldOutImputation, HeldOutParts
 from unskew.models.imputation import CLIP_QUANTILE, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.rating_factorization import RatingFactorization
 from unskew.settings import Instance, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
@@ -31,7 +29,7 @@ from unskew.types import IntVector, Matrix, Vector
     traits={"needs_propensities": True},
 )
 @dataclass(eq=False, repr=False)
-class CalibratedDoublyRobust(FactorizationOptions, FactorRecommender):
+class CalibratedDoublyRobust(RatingFactorization):
     """Doubly robust learning with P' in place of P and G' in place of G.
 
         1 / P' = 1 + k_g (1 / P - 1),     sum over the log of 1 / P' = number of cells, in group g
@@ -80,14 +78,7 @@ class CalibratedDoublyRobust(FactorizationOptions, FactorRecommender):
         require_log(log)
         self._check_settings()
         Instance(MatrixFactorization, allow_none=True)("imputer", self.imputer)
-        if propensities is None:
-            raise UsageError(
-                f"{type(self).__name__} needs propensities to calibrate.",
-                parameter="propensity",
-                remedy="Pass them to fit.",
-                shell_remedy="Pass `propensity`.",
-            )
-        original = as_propensities(log, propensities).values
+        original = self._read_propensities(log, propensities, purpose="calibrate")
         group = group_users(log, self.n_experts)
         self.odds_factors_ = calibrate_odds(log, 1 / original - 1, group, self.n_experts)
         self.propensities_ = 1 / (1 + self.odds_factors_[group[log.user]] * (1 / original - 1))
@@ -116,10 +107,7 @@ class CalibratedDoublyRobust(FactorizationOptions, FactorRecommender):
             fit = fit_correction(self, log, weight, self.imputed_, workers, report)
         self.risk_ = fit.risk
         self._record_penalty(log, fit.penalty)
-        fallback = self._fallback(fit.factors, weighted_mean(log.rating, weight))
-        self._record_factors(log, fit.factors, fallback)
-        self._record_range(log)
-        self._record_solution(fit.solution)
+        self._record_fit(log, fit.solution, weighted_mean(log.rating, weight))
         return self
 
 

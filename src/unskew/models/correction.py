@@ -15,7 +15,7 @@ from unskew.factorization.automatic import find_edge_penalty
 from unskew.factorization.penalty import Penalty
 from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver, make_pseudo_outcome
 from unskew.factorization.solution import Report, Solution, minimize
-from unskew.models.factorization_options import FactorizationOptions
+from unskew.models.rating_factorization import RatingFactorization
 from unskew.threads import Workers
 from unskew.types import Vector
 
@@ -36,7 +36,7 @@ class CorrectedImputation:
 
 
 def fit_correction(
-    model: FactorizationOptions,
+    model: RatingFactorization,
     log: Ratings,
     weight: Vector,
     imputed: Factors,
@@ -74,7 +74,7 @@ def fit_correction(
 
 
 def choose_correction_penalty(
-    model: FactorizationOptions, residual: Ratings, weight: Vector, *, loss: str = "squared"
+    model: RatingFactorization, residual: Ratings, weight: Vector, *, loss: str = "squared"
 ) -> Penalty:
     """The penalty of ``l2``; with ``"auto"`` that of the noise of the errors Y - G."""
     if model.l2 != "auto":

@@ -10,9 +10,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.ids import Ids, as_ids, find_codes
+from unskew.data.ids import Ids
 from unskew.models.recommender import OnUnknown, Recommender
-from unskew.settings import require_fitted
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, Scorer, Scores, Vector
 
@@ -97,11 +96,7 @@ class DistributionRecommender(Recommender):
 
         Scores are means, because medians have too many ties to rank items by.
         """
-        require_fitted(self)
-        user, item = (
-            find_codes(as_ids(users, "users"), self.users_),
-            find_codes(as_ids(items, "items"), self.items_),
-        )
+        user, item = self._find_codes_or_none(users, items)
         return _MeanScorer(self._distribution, self.levels_, user, item, self.n_threads)
 
     def _arrays_with_expected_shapes(self) -> ArrayShapes:

@@ -31,8 +31,6 @@ from unskew.factorization.solution import Report, Solution, Solver, StopReason, 
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import choose_correction_penalty, warn_if_far, zero_factors
 from unskew.models.engine_choice import find_all_cells_engine, require_squared_loss
-from unskew.models.factor_recommender import FactorRecommender
-from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import (
     WEIGHTINGS,
     Weighting,
@@ -42,6 +40,7 @@ from unskew.models.imputation import (
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.preset import Preset
+from unskew.models.rating_factorization import RatingFactorization
 from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -54,7 +53,7 @@ from unskew.types import Vector
     traits={"needs_propensities": True},
 )
 @dataclass(eq=False, repr=False)
-class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
+class DoublyRobustFactorization(RatingFactorization):
     """F_ui = v_u . w_i + a_u + b_i + c that minimises the doubly robust estimate of its risk.
 
         min  sum over all cells of  loss(G, F)
@@ -189,13 +188,11 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
                 if saved is not None:
                     save_state(saved, last, history)
                     saved.part(f"round-{last.number}").drop()
-        factors = last.factors
         self.imputed_ = last.imputed
         self._record_penalty(target, last.penalty)
         self.risk_ = (history[-1] - last.penalty.value(last.solved)) / target.n_cells
-        self._record_factors(log, factors, self._fallback(factors, last.mean_outcome(target)))
-        self._record_range(target)
-        self._record_solution(Solution(factors, history, last.stop_reason))
+        solution = Solution(last.factors, history, last.stop_reason)
+        self._record_fit(log, solution, last.mean_outcome(target), fitted=target)
         return self
 
     def _load_round(
@@ -257,7 +254,7 @@ class DoublyRobustFactorization(FactorizationOptions, FactorRecommender):
         if propensities is None:
             raise UsageError(
                 f"{type(self).__name__} needs propensities.",
-                parameter="propensity",
+                parameter="propensities",
                 remedy="Pass them to fit. If ratings were observed at random, use "
                 "unskew.propensity.UniformPropensity; weighting='eib' needs none.",
                 shell_remedy="Pass `propensity`; `propensity='uniform'` if ratings were observed "

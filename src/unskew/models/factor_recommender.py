@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.data.frames import make_frame
-from unskew.data.ids import Ids, as_ids, find_codes
+from unskew.data.ids import Ids, as_ids
 from unskew.data.ratings import Ratings
 from unskew.models.recommender import OnUnknown, Recommender
 from unskew.models.similarity import Neighbors, find_neighbors, require_directions
@@ -53,11 +53,7 @@ class FactorRecommender(Recommender):
         Unknown users and items have factors and offsets of zero. If items have no offsets to rank
         them by, an unknown user has the mean of all users' factors instead.
         """
-        require_fitted(self)
-        user, item = (
-            find_codes(as_ids(users, "users"), self.users_),
-            find_codes(as_ids(items, "items"), self.items_),
-        )
+        user, item = self._find_codes_or_none(users, items)
         fitted, factors = self.factors_, self.factors_.take(user, item)
         if fitted.user_factors.size and not fitted.item_offset.any():
             factors.user_factors[user < 0] = fitted.user_factors.mean(axis=0)

@@ -8,10 +8,9 @@ from typing import Self
 import numpy as np
 
 from unskew.data.factors import Factors
-from unskew.data.propensities import PropensitiesLike, as_propensities
+from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import weighted_mean
-from unskew.errors import UsageError
 from unskew.factorization.balancing import (
     BalanceFeatures,
     KernelFunctions,
@@ -22,11 +21,10 @@ from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Report, Solution
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import fit_correction
-from unskew.models.factor_recommender import FactorRecommender
-from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import fit_imputation, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.preset import Preset
+from unskew.models.rating_factorization import RatingFactorization
 from unskew.settings import Instance, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector
@@ -46,7 +44,7 @@ _TRAITS = {"needs_propensities": True}
     traits=_TRAITS,
 )
 @dataclass(eq=False, repr=False)
-class KernelBalancedFactorization(FactorizationOptions, FactorRecommender):
+class KernelBalancedFactorization(RatingFactorization):
     """A weighted or doubly robust factorisation with propensities P' that balance kernels.
 
         logit P' = logit P - m_0 - sum_s m_s K_s,
@@ -103,14 +101,7 @@ class KernelBalancedFactorization(FactorizationOptions, FactorRecommender):
         """Fit to a log and the propensities of its cells, from which the balanced ones start."""
         require_log(log)
         self._check_settings()
-        if propensities is None:
-            raise UsageError(
-                f"{type(self).__name__} needs propensities to balance.",
-                parameter="propensity",
-                remedy="Pass them to fit.",
-                shell_remedy="Pass `propensity`.",
-            )
-        original = as_propensities(log, propensities).values
+        original = self._read_propensities(log, propensities, purpose="balance")
         with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
             propensity = original
             solution, penalty = self._predict(log, propensity, None, workers, report)
@@ -124,11 +115,7 @@ class KernelBalancedFactorization(FactorizationOptions, FactorRecommender):
                 solution, penalty = self._predict(log, propensity, penalty, workers, report)
         self.propensities_ = propensity
         self._record_penalty(log, penalty)
-        factors = solution.parameters
-        mean = weighted_mean(log.rating, 1 / propensity)
-        self._record_factors(log, factors, self._fallback(factors, mean))
-        self._record_range(log)
-        self._record_solution(solution)
+        self._record_fit(log, solution, weighted_mean(log.rating, 1 / propensity))
         return self
 
     def _predict(
@@ -151,15 +138,7 @@ class KernelBalancedFactorization(FactorizationOptions, FactorRecommender):
             )
             fit = fit_correction(self, log, 1 / propensity, self.imputed_, workers, report)
             return fit.solution, fit.penalty
-        model = MatrixFactorization(
-            self.n_factors,
-            self.l2,
-            offsets=self.offsets,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            dtype=self.dtype,
-            random_state=self.random_state,
-        )
+        model = MatrixFactorization._with_settings_of(self)
         if penalty is None:
             penalty = model._choose_penalty(log, 1 / propensity, workers=workers)
         return model._solve(log, 1 / propensity, workers, penalty=penalty), penalty

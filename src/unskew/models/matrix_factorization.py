@@ -45,9 +45,8 @@ from unskew.factorization.penalty import Penalty, Side
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Report, Solution, Solver, minimize
 from unskew.models import RECOMMENDERS
-from unskew.models.factor_recommender import FactorRecommender
-from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.fold_in import add_rows, find_known, solve_new_rows
+from unskew.models.rating_factorization import RatingFactorization
 from unskew.registry import engine_for, find_engine
 from unskew.settings import Flag, OneOf, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread
@@ -74,7 +73,7 @@ SEARCH_STEPS, SEARCH_TOL = 50, 1e-4
     summary="Matrix factorisation weighted by inverse propensities, Eq. (14).",
 )
 @dataclass(eq=False, repr=False)
-class MatrixFactorization(FactorizationOptions, FactorRecommender):
+class MatrixFactorization(RatingFactorization):
     """F_ui = v_u . w_i + a_u + b_i + c, fitted to ratings weighted by inverse propensities.
 
         min  sum over the log of  loss(Y, F) / P  +  ridge (||V||^2 + ||W||^2 [+ ||a||^2 + ...])
@@ -222,7 +221,6 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
                 fit = other_engine.run if other_engine else self._fit_locally
                 result = fit(requests.pop())  # which can free the weights once they are sorted
         self._finish_fit(log, target, result)
-        self._record_solution(result.solution)
         return self
 
     def _prepare_fit(
@@ -267,11 +265,8 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
 
     def _finish_fit(self, log: Ratings, target: Ratings, result: FitResult) -> None:
         """Keep the result of a fit to ``target``, the part of ``log`` that has a weight."""
-        factors = result.solution.parameters
-        fallback = self._fallback(factors, result.mean)
         seen = result.seen if len(target) == len(log) else None
-        self._record_factors(log, factors, fallback, seen)
-        self._record_range(target)
+        self._record_fit(log, result.solution, result.mean, fitted=target, seen=seen)
 
     def fold_in(
         self,
@@ -443,6 +438,19 @@ class MatrixFactorization(FactorizationOptions, FactorRecommender):
         by_user = objective.by_user
         del objective  # frees the items' cells before the users' codes are copied
         return FitResult(solution, mean, (by_user.starts, by_user.opposite.astype(np.int32)))
+
+    @classmethod
+    def _with_settings_of(cls, model: RatingFactorization) -> Self:
+        """A factorisation with the settings that it shares with another model."""
+        return cls(
+            model.n_factors,
+            model.l2,
+            offsets=model.offsets,
+            max_iter=model.max_iter,
+            tol=model.tol,
+            dtype=model.dtype,
+            random_state=model.random_state,
+        )
 
     def _solve(
         self,

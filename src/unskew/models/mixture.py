@@ -12,7 +12,7 @@ from typing import Literal, Self
 import numpy as np
 from scipy.special import logit
 
-from unskew.data.ids import Ids, as_ids, find_codes
+from unskew.data.ids import Ids
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import PropensityWarning, UsageError
@@ -39,7 +39,7 @@ from unskew.models.distribution import (
 )
 from unskew.models.preset import Preset
 from unskew.progress import progress_line
-from unskew.settings import Number, OneOf, WholeNumber, require_fitted, setting
+from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import ArrayShapes, IntVector, Matrix, Scorer, Scores, Vector
 
@@ -206,11 +206,7 @@ class MultinomialMixture(IterativeModel, DistributionRecommender):
 
         Scores are means, because medians have too many ties to rank items by.
         """
-        require_fitted(self)
-        user, item = (
-            find_codes(as_ids(users, "users"), self.users_),
-            find_codes(as_ids(items, "items"), self.items_),
-        )
+        user, item = self._find_codes_or_none(users, items)
         joint = self._p_rating_and_unobserved()
         # Unknown items have code -1, which finds the last item: the mean of all items.
         joint = np.concatenate([joint, joint.mean(axis=1, keepdims=True)], axis=1)

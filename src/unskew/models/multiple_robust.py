@@ -17,8 +17,6 @@ from unskew.errors import UsageError
 from unskew.factorization.pseudo_outcome import sum_of_products
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
-from unskew.models.factor_recommender import FactorRecommender
-from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.held_out_imputation import (
     HeldOutImputation,
     HeldOutParts,
@@ -27,6 +25,7 @@ from unskew.models.held_out_imputation import (
 )
 from unskew.models.imputation import imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.rating_factorization import RatingFactorization
 from unskew.settings import Instance, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Matrix, Vector
@@ -39,7 +38,7 @@ from unskew.types import Matrix, Vector
     traits={"needs_propensities": True},
 )
 @dataclass(eq=False, repr=False)
-class MultipleRobustFactorization(FactorizationOptions, FactorRecommender):
+class MultipleRobustFactorization(RatingFactorization):
     """F that minimises a doubly robust loss with combined imputations and combined weights.
 
         min  sum over all cells of (G - F)^2
@@ -125,10 +124,7 @@ class MultipleRobustFactorization(FactorizationOptions, FactorRecommender):
             fit = fit_correction(self, log, weight, self.imputed_, workers, report)
         self.risk_ = fit.risk
         self._record_penalty(log, fit.penalty)
-        mean = weighted_mean(log.rating, weight)
-        self._record_factors(log, fit.factors, self._fallback(fit.factors, mean))
-        self._record_range(log)
-        self._record_solution(fit.solution)
+        self._record_fit(log, fit.solution, weighted_mean(log.rating, weight))
         return self
 
     def _list_imputers(self) -> tuple[MatrixFactorization, ...]:
@@ -154,7 +150,7 @@ def list_propensities(propensities: Any) -> list[Any]:
     if propensities is None or (is_list and not propensities):
         raise UsageError(
             "MultipleRobustFactorization needs propensities.",
-            parameter="propensity",
+            parameter="propensities",
             remedy="Pass one or several to fit.",
             shell_remedy="Pass `propensity`.",
         )

@@ -16,10 +16,9 @@ from unskew.errors import BadPropensityError, UnknownIdError, UsageError
 from unskew.factorization.noise import find_offset_ridges, fit_offsets
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
-from unskew.models.factor_recommender import FactorRecommender
-from unskew.models.factorization_options import FactorizationOptions
 from unskew.models.imputation import fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.models.rating_factorization import RatingFactorization
 from unskew.settings import Number, OneOf, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import BoolVector, RandomState, Vector
@@ -37,7 +36,7 @@ MIN_SAMPLE = 20
     summary="Weighted factorisation of a log together with a few ratings of random cells.",
 )
 @dataclass(eq=False, repr=False)
-class RandomSampleFactorization(FactorizationOptions, FactorRecommender):
+class RandomSampleFactorization(RatingFactorization):
     """F_ui = v_u . w_i + a_u + b_i + c, fitted to a log and to a sample of random cells at once.
 
         min  sum over the log of  t / (t P + q) (Y - F)^2
@@ -105,7 +104,7 @@ class RandomSampleFactorization(FactorizationOptions, FactorRecommender):
         pooled = PooledRatings.of(log, propensities, mcar)
         self.trust_ = self._choose_trust(pooled)
         joint, weight = pooled.weigh(self.trust_)
-        model = self._make_model()
+        model = MatrixFactorization._with_settings_of(self)
         with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
             if self.uses == "imputation":
                 sample = joint if mcar is None else pooled.take_sample()
@@ -119,23 +118,8 @@ class RandomSampleFactorization(FactorizationOptions, FactorRecommender):
                 penalty = model._choose_penalty(joint, weight, workers=workers)
                 solution = model._solve(joint, weight, workers, penalty=penalty)
         self._record_penalty(log, penalty)
-        factors = solution.parameters
-        mean = weighted_mean(joint.rating, weight)
-        self._record_factors(log, factors, self._fallback(factors, mean))
-        self._record_range(joint)
-        self._record_solution(solution)
+        self._record_fit(log, solution, weighted_mean(joint.rating, weight), fitted=joint)
         return self
-
-    def _make_model(self) -> MatrixFactorization:
-        return MatrixFactorization(
-            self.n_factors,
-            self.l2,
-            offsets=self.offsets,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            dtype=self.dtype,
-            random_state=self.random_state,
-        )
 
     def _choose_trust(self, pooled: PooledRatings) -> float:
         n_sample = int(pooled.is_random.sum())

@@ -20,12 +20,12 @@ from unskew.data.ids import (
     find_codes,
     format_id,
     require_no_missing_ids,
+    require_pairs,
 )
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import (
     UnknownIdError,
     UnskewWarning,
-    UsageError,
 )
 from unskew.io.block_files import write_blocks
 from unskew.io.model_files import write_model
@@ -253,12 +253,16 @@ class Recommender(Configurable, ABC):
         require_fitted(self)
         user = self._find_codes(users, self.users_, "user", on_unknown, stacklevel=4)
         item = self._find_codes(items, self.items_, "item", on_unknown, stacklevel=4)
-        if user.shape != item.shape:
-            raise UsageError(
-                f"there are {user.size} users and {item.size} items.",
-                remedy="Pass as many `users` as `items`: pairs are formed by position.",
-            )
+        require_pairs(user, item)
         return user, item
+
+    def _find_codes_or_none(self, users: Ids, items: Ids) -> tuple[IntVector, IntVector]:
+        """The codes of users and of items, -1 for unknown ones."""
+        require_fitted(self)
+        return (
+            find_codes(as_ids(users, "users"), self.users_),
+            find_codes(as_ids(items, "items"), self.items_),
+        )
 
     def _find_codes(
         self,

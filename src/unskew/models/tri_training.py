@@ -126,8 +126,7 @@ class TriTraining(FactorRecommender):
         has_offsets = model.offsets != "none"
         fallback = final.global_offset if has_offsets else weighted_mean(log.rating, weight)
         self._record_factors(log, final, fallback)
-        model._record_range(log)
-        self.rating_range_ = model.rating_range_
+        self.rating_range_ = model._find_range(log)
         return self
 
     def _label_cells(

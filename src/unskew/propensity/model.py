@@ -14,7 +14,14 @@ from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, LogRelation, Replicates, TakenAsKnown
 from unskew.data.frame_strata import FrameStrata
 from unskew.data.frames import LazyFrame, add_column, count_sizes, open_lazily
-from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
+from unskew.data.ids import (
+    Ids,
+    as_ids,
+    describe_id_types,
+    find_codes,
+    format_id,
+    require_pairs,
+)
 from unskew.data.propensities import SMALLEST, Propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.universe import (
@@ -111,12 +118,7 @@ class PropensityModel(Configurable):
             )
         user = self._find_codes(users, self.users_, "user")
         item = self._find_codes(items, self.items_, "item")
-        if user.shape != item.shape:
-            raise UsageError(
-                f"there are {user.size} users and {item.size} items.",
-                parameter="items",
-                remedy="Pass as many `users` as `items`: pairs are formed by position.",
-            )
+        require_pairs(user, item)
         return self._predict_in_blocks(user, item, None)
 
     def save(self, path: str | Path) -> None:

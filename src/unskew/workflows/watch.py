@@ -209,8 +209,8 @@ def check_watch(gates: Sequence[Gate], watch: Watch) -> tuple[str, ...]:
     if len(tested) < len(gates):
         warnings.warn(
             UnskewWarning(
-                f"it is too early for limits, so {len(gates) - len(tested)} of {len(gates)} limits "
-                "of `fail_if` were not tested."
+                f"it is too early for confidence limits, so {len(gates) - len(tested)} of "
+                f"{len(gates)} conditions of `fail_if` were not tested."
             ),
             stacklevel=2,
         )

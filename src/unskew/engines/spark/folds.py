@@ -21,8 +21,9 @@ from unskew.engines.spark.fitting import require_driver_memory
 from unskew.engines.spark.frame import SparkLog
 from unskew.engines.spark.serving import predict_cells
 from unskew.errors import UsageError
+from unskew.estimators.observed import Clusters, Scope, SumSpec
 from unskew.estimators.point import Estimator, find_estimator
-from unskew.estimators.sums import Clusters, Scope, Sums, SumSpec
+from unskew.estimators.sums import Sums
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.backends.narwhals.metric_input import MetricProbe
 from unskew.metrics.metric import Metric, MetricInput, compares_logged_cells, find_metric

@@ -15,37 +15,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, IntegralType, NumericType, StringType
 
+from unskew.data.checks import BAD_VALUES, refuse_bad_values
 from unskew.data.columns import find_column
 from unskew.data.frames import free_name, open_lazily
 from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.propensities import SMALLEST
 from unskew.errors import (
-    BadPropensityError,
-    BadRatingError,
     ColumnError,
-    DataError,
     EmptyLogError,
     UsageError,
 )
 
 if TYPE_CHECKING:
     from unskew.engines.spark.engine import SparkEngine
-
-BAD_VALUES: Mapping[str, tuple[type[DataError], str, str]] = {
-    "user": (BadRatingError, "rows have no user", "Drop them."),
-    "item": (BadRatingError, "rows have no item", "Drop them."),
-    "rating": (
-        BadRatingError,
-        "ratings are missing or not finite",
-        "Drop those rows: a cell without a rating is an unobserved cell.",
-    ),
-    "weight": (
-        BadPropensityError,
-        "propensities are missing or lie outside (0, 1]",
-        "Raise small ones, or drop cells that can never be observed.",
-    ),
-}
-"""The error, the problem and the remedy if values of a column are bad."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,12 +105,9 @@ class SparkLog:
             raise EmptyLogError(
                 "the log has no ratings.", remedy="Check the filter or the file it came from."
             )
-        for name, (error, problem, remedy) in BAD_VALUES.items():
+        for name in BAD_VALUES:
             n_bad = int(np.sum(table[f"bad_{name}"].to_numpy()))
-            if n_bad:
-                parameter = "propensities" if name == "weight" else name
-                text = f"{n_bad:,} of {n_ratings:,} {problem}."
-                raise error(text, parameter=parameter, remedy=remedy)
+            refuse_bad_values(name, n_bad, n_ratings)
         codes, items = encode(as_ids(table["item"].to_numpy()))
         digest = np.empty(len(items), np.int64)
         digest[codes] = table["digest"].to_numpy()

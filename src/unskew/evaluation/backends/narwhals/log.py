@@ -22,7 +22,7 @@ from unskew.errors import (
     UnskewWarning,
     UsageError,
 )
-from unskew.estimators.sums import STEP
+from unskew.estimators.observed import STEP
 from unskew.evaluation.backends.narwhals.columns import (
     FrameColumn,
     as_column,

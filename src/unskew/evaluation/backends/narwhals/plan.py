@@ -16,8 +16,8 @@ from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.frame_variance import SecondMoments, UnitSums, find_influence
+from unskew.estimators.observed import Cluster, Scope, SumSpec
 from unskew.estimators.point import Estimator, universe_error
-from unskew.estimators.sums import Cluster, Scope, SumSpec
 from unskew.estimators.weight_summary import WeightSummary
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column
 from unskew.evaluation.backends.narwhals.log import (

@@ -24,7 +24,7 @@ from unskew.estimators.frame_variance import (
     UnitSums,
     pool_variance,
 )
-from unskew.estimators.sums import find_weight_derivative
+from unskew.estimators.observed import find_weight_derivative
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column, constant
 from unskew.evaluation.backends.narwhals.log import SQUARED_WEIGHT
 from unskew.evaluation.backends.narwhals.sums import (

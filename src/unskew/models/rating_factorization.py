@@ -1,4 +1,4 @@
-"""Settings that all factorisations of ratings share, and the penalty that ``l2`` stands for."""
+"""What factorisations of ratings share: settings, the penalty of ``l2``, and what a fit keeps."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from unskew.data.factors import Factors
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import scaled_ridge
 from unskew.factorization.penalty import Offsets, Penalty
-from unskew.factorization.solution import FitOptions
+from unskew.factorization.solution import FitOptions, Solution
+from unskew.models.factor_recommender import FactorRecommender
 from unskew.settings import Number, OneOf, WholeNumber, setting
+from unskew.types import SeenItems, Vector
 
 
 @dataclass(eq=False, repr=False)
-class FactorizationOptions(FitOptions):
-    """Settings of every model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings."""
+class RatingFactorization(FitOptions, FactorRecommender):
+    """A model F_ui = v_u . w_i + a_u + b_i + c that is fitted to ratings."""
 
     n_factors: int = setting(10, WholeNumber(least=0))
     l2: float | Literal["auto"] = setting("auto", Number(least=0, allow_auto=True))
@@ -47,14 +50,47 @@ class FactorizationOptions(FitOptions):
         """The penalty of a number ``l2``: the same ridge for factors and penalised offsets."""
         return Penalty.equal(float(self.l2) * self._ridge_unit(log), self.offsets)
 
-    def _record_range(self, target: Ratings) -> None:
-        """Keep the range of the ratings that were fitted, if predictions stay within it."""
-        lowest, highest = float(target.rating.min()), float(target.rating.max())
-        self.rating_range_ = (lowest, highest) if self.clip_predictions else None
+    def _read_propensities(
+        self, log: Ratings, propensities: PropensitiesLike | None, *, purpose: str
+    ) -> Vector:
+        """P of each rating; an error if there are none."""
+        if propensities is None:
+            raise UsageError(
+                f"{type(self).__name__} needs propensities to {purpose}.",
+                parameter="propensities",
+                remedy="Pass them to fit.",
+                shell_remedy="Pass `propensity`.",
+            )
+        return as_propensities(log, propensities).values
 
     def _record_penalty(self, log: Ratings | Universe, penalty: Penalty) -> None:
         self.penalty_ = penalty
         self.l2_ = penalty.factors / self._ridge_unit(log)
+
+    def _record_fit(
+        self,
+        log: Ratings,
+        solution: Solution[Factors],
+        mean: float,
+        *,
+        fitted: Ratings | None = None,
+        seen: SeenItems | None = None,
+    ) -> None:
+        """Keep F and how its fit went; warn if it did not converge. Call it from ``fit``.
+
+        ``mean`` is the prediction for unknown users and items if F has no offsets. ``fitted`` are
+        the ratings that F was fitted to, if these are not ``log``.
+        """
+        factors = solution.parameters
+        self._record_factors(log, factors, self._fallback(factors, mean), seen)
+        self.rating_range_ = self._find_range(log if fitted is None else fitted)
+        self._record_solution(solution)
+
+    def _find_range(self, log: Ratings) -> tuple[float, float] | None:
+        """The range of the ratings, if predictions stay within it."""
+        if not self.clip_predictions:
+            return None
+        return float(log.rating.min()), float(log.rating.max())
 
     def _fallback(self, factors: Factors, mean: float) -> float:
         """The prediction for unknown users and items, but for their offsets."""
