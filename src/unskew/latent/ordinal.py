@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,12 @@ from unskew.kernels.ordinal_rows import (
     RowExponentials,
     UnobservedSample,
     UserRows,
+    pad_columns,
 )
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
 
+Rows = TypeVar("Rows", UserRows, ItemRows)
 MAX_TASKS = 8
 CELLS_PER_TASK = 25_000
 """The number of tasks depends on the cells alone, and their sums are added in order. The result
@@ -91,13 +93,19 @@ class OrdinalParameters:
         """The input of the kernels for each user, including what all users share."""
         rows = UserRows(*(getattr(self, name) for name in USER_PARTS))
         return rows._replace(
-            activity=self.constant + rows.activity, effect=self.value_effect + rows.effect
+            factors=pad_columns(rows.factors),
+            activity=self.constant + rows.activity,
+            exposure=pad_columns(rows.exposure),
+            effect=self.value_effect + rows.effect,
         )
 
     def item_rows(self) -> ItemRows:
         """The input of the kernels for each item, with its cut points."""
-        rows = (getattr(self, name) for name in ITEM_PARTS[:-1])
-        return ItemRows._make((*rows, item_cuts(self.cuts, self.item_gaps)))
+        parts = (getattr(self, name) for name in ITEM_PARTS[:-1])
+        rows = ItemRows._make((*parts, item_cuts(self.cuts, self.item_gaps)))
+        return rows._replace(
+            factors=pad_columns(rows.factors), exposure=pad_columns(rows.exposure)
+        )
 
     def take(self, user: IntVector, item: IntVector) -> OrdinalParameters:
         """The parameters of these codes; an unknown user or item, -1, has zeros."""
@@ -110,12 +118,19 @@ class OrdinalParameters:
     def gradient(self, by_user: UserRows, by_item: ItemRows) -> OrdinalParameters:
         """The gradient by these parameters, from the gradient by the rows (chain rule)."""
         by_cuts, by_gaps = _cuts_gradient(self.cuts, self.item_gaps, by_item.cuts)
+        by_user, by_item = (self._without_padding(rows) for rows in (by_user, by_item))
         return OrdinalParameters(
             **dict(zip(USER_PARTS, by_user, strict=True)),
             **dict(zip(ITEM_PARTS, (*by_item[:-1], by_gaps), strict=True)),
             cuts=by_cuts,
             constant=float(by_user.activity.sum()),
             value_effect=by_user.effect.sum(axis=0),
+        )
+
+    def _without_padding(self, rows: Rows) -> Rows:
+        n_factors, n_exposure = self.user_factors.shape[1], self.user_exposure.shape[1]
+        return rows._replace(
+            factors=rows.factors[:, :n_factors], exposure=rows.exposure[:, :n_exposure]
         )
 
     def array_shapes(self, n_users: int, n_items: int, n_levels: int) -> ArrayShapes:
