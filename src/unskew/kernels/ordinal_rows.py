@@ -12,7 +12,6 @@ import numpy as np
 
 from unskew.types import IntVector, Matrix, RowStarts, Vector
 
-
 COLUMNS = 8
 
 

@@ -112,9 +112,7 @@ class OrdinalParameters:
         """The input of the kernels for each item, with its cut points."""
         parts = (getattr(self, name) for name in ITEM_PARTS[:-1])
         rows = ItemRows._make((*parts, item_cuts(self.cuts, self.item_gaps)))
-        return rows._replace(
-            factors=pad_columns(rows.factors), exposure=pad_columns(rows.exposure)
-        )
+        return rows._replace(factors=pad_columns(rows.factors), exposure=pad_columns(rows.exposure))
 
     def take(self, user: IntVector, item: IntVector) -> OrdinalParameters:
         """The parameters of these codes; an unknown user or item, -1, has zeros."""
