@@ -125,7 +125,7 @@ class OrdinalParameters:
     def gradient(self, by_user: UserRows, by_item: ItemRows) -> OrdinalParameters:
         """The gradient by these parameters, from the gradient by the rows (chain rule)."""
         by_cuts, by_gaps = _cuts_gradient(self.cuts, self.item_gaps, by_item.cuts)
-        by_user, by_item = (self._without_padding(rows) for rows in (by_user, by_item))
+        by_user, by_item = self._without_padding(by_user), self._without_padding(by_item)
         return OrdinalParameters(
             **dict(zip(USER_PARTS, by_user, strict=True)),
             **dict(zip(ITEM_PARTS, (*by_item[:-1], by_gaps), strict=True)),
