@@ -279,7 +279,8 @@ class ExposureSolver(Solver[ExposureState, ExposureParameters]):
 
     def _solve_side(self, side: _Side) -> tuple[Floats, Vector]:
         """The next factors of every row, and a sum for each row: see ``_add_cells``."""
-        solutions, sums = np.empty_like(side.rows), np.empty(len(side.rows))
+        solutions = np.empty(side.rows.shape, side.cells.dtype)
+        sums = np.empty(len(side.rows))
 
         def solve_block(block: Range) -> None:
             part = slice(*block)
