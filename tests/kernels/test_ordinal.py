@@ -14,6 +14,7 @@ from unskew.kernels.ordinal_rows import (
     RowExponentials,
     UnobservedSample,
     UserRows,
+    pad_columns,
 )
 
 N_USERS, N_ITEMS = 4, 5
@@ -33,11 +34,11 @@ def make_rows(
             rng.normal(size=(n, width)) for width in (n_factors, n_exposure, n_levels)
         )
         return [
-            factors,
+            pad_columns(factors),
             rng.normal(size=n),
             0.3 * rng.normal(size=n),
             rng.normal(size=n),
-            exposure,
+            pad_columns(exposure),
             effect,
         ]
 

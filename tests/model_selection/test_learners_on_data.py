@@ -33,8 +33,13 @@ def imputers(*settings: tuple[int, float]) -> list[MatrixFactorization]:
 @pytest.mark.slow
 @needs_data
 @pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
-def test_doubly_robust_learning_beats_weighted_factorisation_on_coat() -> None:
-    """MF-IPS has the error of the paper, 1.093; the paired interval excludes 0 on both tests."""
+def test_coat_has_the_published_error_of_mf_ips_and_less_with_imputers_chosen_on_its_test() -> None:
+    """MF-IPS has the error of the paper, 1.093.
+
+    The imputers without offsets were chosen on this test, so their gain is no evidence for doubly
+    robust learning (docs/results.md has the blind comparison). Cross-validation does not see the
+    gain: its score is 1.264 for MRDR and 1.248 for MF-IPS.
+    """
     coat = unskew.datasets.load_coat(os.environ["UNSKEW_DATA"])
     tests = {"all": coat.test, "clean": coat.test.take(~coat.overlap)}
     learners = {
@@ -62,8 +67,6 @@ def test_doubly_robust_learning_beats_weighted_factorisation_on_coat() -> None:
         row = comparison.row("MRDR", metric="mse", test=test)
         assert row["mean"] < comparison.row("MF-IPS", metric="mse", test=test)["mean"] - 0.04
         assert row["difference_high"] < 0
-    scores = [comparison.row(name, metric="mse", test="all")["cv_score"] for name in learners]
-    assert scores[1] < scores[0]
 
 
 @pytest.mark.slow

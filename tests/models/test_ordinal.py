@@ -229,6 +229,21 @@ def test_the_objective_never_rises(kind: dict[str, Any]) -> None:
     assert all(later <= earlier for earlier, later in pairwise(history))
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_blocks_of_the_hessian_lead_to_the_optimum_of_plain_steps_in_fewer_steps(
+    kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = kind | {"n_factors": 2, "tol": 1e-11, "max_iter": 3000}
+    with_blocks = fit(**settings)
+    monkeypatch.setattr(OrdinalLikelihood, "precondition", lambda *_: lambda vector: vector)
+    monkeypatch.setattr(OrdinalLikelihood, "first_length", None)
+    plain = fit(**settings)
+
+    assert with_blocks.converged_
+    assert with_blocks.objective_ <= plain.objective_ * (1 + 1e-7)
+    assert with_blocks.n_iter_ < 0.7 * plain.n_iter_
+
+
 def test_without_factors_or_differences_the_cut_points_are_those_of_the_log() -> None:
     """With strong priors only the cut points are free.
 

@@ -21,6 +21,8 @@ from unskew.types import Matrix, Vector
 P = TypeVar("P")
 Function: TypeAlias = Callable[[Vector], tuple[float, Vector]]
 """A function of a vector: its value and its gradient."""
+Precondition: TypeAlias = Callable[[Vector], Vector]
+"""An approximate inverse Hessian times a vector; it must be symmetric and positive definite."""
 
 SUFFICIENT_DECREASE = 1e-4
 CURVATURE = 0.9
@@ -49,13 +51,23 @@ def start_at(function: Function, point: Vector) -> LbfgsState:
     return LbfgsState(point, value, gradient, empty, empty)
 
 
+def _identity(vector: Vector) -> Vector:
+    return vector
+
+
 def take_step(
-    function: Function, state: LbfgsState, *, memory: int = 10, first_length: float | None = None
+    function: Function,
+    state: LbfgsState,
+    *,
+    memory: int = 10,
+    first_length: float | None = None,
+    precondition: Precondition = _identity,
 ) -> LbfgsState:
     """One iteration. The very first tries ``first_length`` times the gradient, by default a step
-    of length about 1.
+    of length about 1. ``precondition`` is where the approximation of the Hessian begins; it may
+    differ from step to step.
     """
-    direction = -_times_inverse_hessian(state)
+    direction = -_times_inverse_hessian(state, precondition)
     descent = float(direction @ state.gradient)
     if descent >= 0:
         state = replace(state, steps=state.steps[:0], changes=state.changes[:0])
@@ -65,7 +77,7 @@ def take_step(
     return _search_line(function, state, direction, descent, length, memory)
 
 
-def _times_inverse_hessian(state: LbfgsState) -> Vector:
+def _times_inverse_hessian(state: LbfgsState, precondition: Precondition) -> Vector:
     """The two-loop recursion: the approximate inverse Hessian times the gradient."""
     result = state.gradient.copy()
     inner = [
@@ -75,9 +87,10 @@ def _times_inverse_hessian(state: LbfgsState) -> Vector:
     for k in range(len(inner) - 1, -1, -1):
         shares[k] = inner[k] * float(state.steps[k] @ result)
         result -= shares[k] * state.changes[k]
+    result = precondition(result)
     if inner:
         latest = state.changes[-1]
-        result *= 1.0 / (inner[-1] * float(latest @ latest))
+        result *= 1.0 / (inner[-1] * float(latest @ precondition(latest)))
     for k in range(len(inner)):
         result += (shares[k] - inner[k] * float(state.changes[k] @ result)) * state.steps[k]
     return result
@@ -140,8 +153,18 @@ class LbfgsSolver(Solver[LbfgsState, P]):
     def evaluate(self, point: Vector) -> tuple[float, Vector]:
         """The objective and its gradient."""
 
+    def precondition(self, state: LbfgsState) -> Precondition:
+        """An approximate inverse Hessian at a state; by default the identity."""
+        return _identity
+
     def advance(self, state: LbfgsState, /) -> LbfgsState:
-        return take_step(self.evaluate, state, memory=self.memory, first_length=self.first_length)
+        return take_step(
+            self.evaluate,
+            state,
+            memory=self.memory,
+            first_length=self.first_length,
+            precondition=self.precondition(state),
+        )
 
     def stop_reason(self, state: LbfgsState, /) -> StopReason | None:
         return "stalled" if state.has_stalled else None

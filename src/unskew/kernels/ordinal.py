@@ -18,6 +18,9 @@ marginalized, adds
 b is 1 if all unobserved cells of the user are used. In a systematic sample of every b-th cell,
 each stands for b cells.
 
+Cells are computed in blocks, with loops over a block that the compiler turns into vector code. Rows
+of factors are padded, see :mod:`unskew.kernels.ordinal_rows`.
+
 A variable ``by_x`` holds the derivative of the log likelihood (or of m) by x. The arrays of a
 record are read before a loop, because each access inside of it would count references.
 """
@@ -25,10 +28,13 @@ record are read before a loop, because each access inside of it would count refe
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.kernels.compiling import compiled
+from unskew.kernels.exponentials import exponentiate
 from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
@@ -36,15 +42,28 @@ from unskew.kernels.ordinal_rows import (
     UnobservedSample,
     UserRows,
 )
+from unskew.kernels.vectors import add_scaled, dot
 from unskew.types import IntVector, Matrix, Vector
 
+BLOCK_CELLS = 64
+SMALL = 1e-100
+"""Products of probabilities stay above its square."""
 
-@compiled
-def sigmoid_of_both_signs(x: float) -> tuple[float, float]:
-    """sigma(x) and sigma(-x), both with full relative precision."""
-    small = math.exp(-abs(x))
-    large = 1.0 / (1.0 + small)
-    return (large, small * large) if x >= 0 else (small * large, large)
+
+class Workspace(NamedTuple):
+    """Numbers of a block of cells, one column for each cell."""
+
+    chosen: npt.NDArray[np.int64]
+    """Items."""
+    odds: Vector
+    m: Vector
+    powers: Vector
+    x: Matrix
+    bounds: Matrix
+    """S_0 to S_L."""
+    p: Matrix
+    by_x: Matrix
+    by_eta: Matrix
 
 
 @compiled
@@ -54,40 +73,37 @@ def sigmoid(x: float) -> float:
 
 
 @compiled
-def dot(left: Matrix, u: int, right: Matrix, i: int) -> float:
-    """The inner product left[u] . right[i]."""
-    total = 0.0
-    for j in range(left.shape[1]):
-        total += left[u, j] * right[i, j]
-    return total
+def log_of_product(product: float, factor: float) -> tuple[float, float]:
+    """A sum of logarithms as the logarithm of a product, which a factor is added to.
 
-
-@compiled
-def add_product_gradient(
-    by_product: float,
-    left: Matrix,
-    u: int,
-    right: Matrix,
-    i: int,
-    by_left: Matrix,
-    by_right: Matrix,
-) -> None:
-    """Given the derivative by left[u] . right[i], add the derivatives by left[u] and right[i]."""
-    for j in range(left.shape[1]):
-        by_left[u, j] += by_product * right[i, j]
-        by_right[i, j] += by_product * left[u, j]
-
-
-@compiled
-def log_interval_probability(lower: float, upper: float) -> tuple[float, float, float]:
-    """log P with P = sigma(upper) - sigma(lower), and its derivatives by lower and upper.
-
-    In the upper half P is computed as sigma(-lower) - sigma(-upper), which is more precise.
+    Returns what has to be added to the sum now, and the product of the rest.
     """
-    up_to_lower, above_lower = sigmoid_of_both_signs(lower)
-    up_to_upper, above_upper = sigmoid_of_both_signs(upper)
+    if factor < SMALL:
+        return math.log(factor), product
+    product *= factor
+    return (math.log(product), 1.0) if product < SMALL else (0.0, product)
+
+
+@compiled
+def both_sigmoids(x: float, exponential: float) -> tuple[float, float]:
+    """sigma(x) and sigma(-x), both with full relative precision, from exp(-abs(x))."""
+    large = 1.0 / (1.0 + exponential)
+    return (large, exponential * large) if x >= 0 else (exponential * large, large)
+
+
+@compiled
+def interval_probability(
+    lower: float, upper: float, exp_lower: float, exp_upper: float
+) -> tuple[float, float, float]:
+    """P = sigma(upper) - sigma(lower), and the derivatives of log P by lower and upper.
+
+    ``exp_lower`` is exp(-abs(lower)), and so on. In the upper half P is computed as
+    sigma(-lower) - sigma(-upper), which is more precise.
+    """
+    up_to_lower, above_lower = both_sigmoids(lower, exp_lower)
+    up_to_upper, above_upper = both_sigmoids(upper, exp_upper)
     p = up_to_upper - up_to_lower if lower + upper <= 0 else above_lower - above_upper
-    return math.log(p), -up_to_lower * above_lower / p, up_to_upper * above_upper / p
+    return p, -up_to_lower * above_lower / p, up_to_upper * above_upper / p
 
 
 @compiled
@@ -97,6 +113,7 @@ def add_ratings(
     users: UserRows,
     items: ItemRows,
     exponentials: RowExponentials,
+    work: Workspace,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
     """The sum of log P_y over the ratings of user u; its gradient is added to ``gradient``."""
@@ -107,33 +124,47 @@ def add_ratings(
     item_precision = exponentials.item_precision
     by_user_factors, by_item_factors = gradient[0].factors, gradient[1].factors
     by_item_offset, by_item_noise = gradient[1].offset, gradient[1].noise
-    by_cuts, by_user_offset, by_user_noise, total = gradient[1].cuts, 0.0, 0.0, 0.0
-    for cell in range(starts[u], starts[u + 1]):
-        i, level = int(item[cell]), int(levels[cell])
-        precision = user_precision * item_precision[i]
-        score = dot(user_factors, u, item_factors, i) + user_offset + item_offset[i]
-        lower = (cuts[i, level - 1] - score) * precision if level > 0 else -np.inf
-        upper = (cuts[i, level] - score) * precision if level < cuts.shape[1] else np.inf
-        value, by_lower, by_upper = log_interval_probability(lower, upper)
-        by_noise = 0.0
-        if level > 0:
-            by_cuts[i, level - 1] += by_lower * precision
-            by_noise -= by_lower * lower
-        if level < cuts.shape[1]:
-            by_cuts[i, level] += by_upper * precision
-            by_noise -= by_upper * upper
-        by_score = -(by_lower + by_upper) * precision
-        total += value
-        by_user_offset += by_score
-        by_user_noise += by_noise
-        by_item_offset[i] += by_score
-        by_item_noise[i] += by_noise
-        add_product_gradient(
-            by_score, user_factors, u, item_factors, i, by_user_factors, by_item_factors
-        )
+    by_cuts, by_user_offset, by_user_noise = gradient[1].cuts, 0.0, 0.0
+    lower, upper, exp_lower, exp_upper, powers = (
+        work.x[0], work.x[1], work.bounds[0], work.bounds[1], work.powers
+    )  # fmt: skip
+    total, product = 0.0, 1.0
+    for first in range(starts[u], starts[u + 1], BLOCK_CELLS):
+        n = min(BLOCK_CELLS, starts[u + 1] - first)
+        for k in range(n):
+            i, level = np.int64(item[first + k]), np.int64(levels[first + k])
+            precision = user_precision * item_precision[i]
+            score = dot(user_factors, u, item_factors, i) + user_offset + item_offset[i]
+            lower[k] = (cuts[i, level - 1] - score) * precision if level > 0 else -np.inf
+            upper[k] = (cuts[i, level] - score) * precision if level < cuts.shape[1] else np.inf
+            exp_lower[k], exp_upper[k] = -abs(lower[k]), -abs(upper[k])
+        exponentiate(exp_lower, n, powers)
+        exponentiate(exp_upper, n, powers)
+        for k in range(n):
+            i, level = np.int64(item[first + k]), np.int64(levels[first + k])
+            precision = user_precision * item_precision[i]
+            p, by_lower, by_upper = interval_probability(
+                lower[k], upper[k], exp_lower[k], exp_upper[k]
+            )
+            log_p, product = log_of_product(product, p)
+            by_noise = 0.0
+            if level > 0:
+                by_cuts[i, level - 1] += by_lower * precision
+                by_noise -= by_lower * lower[k]
+            if level < cuts.shape[1]:
+                by_cuts[i, level] += by_upper * precision
+                by_noise -= by_upper * upper[k]
+            by_score = -(by_lower + by_upper) * precision
+            total += log_p
+            by_user_offset += by_score
+            by_user_noise += by_noise
+            by_item_offset[i] += by_score
+            by_item_noise[i] += by_noise
+            add_scaled(item_factors, i, by_score, by_user_factors, u, 0)
+            add_scaled(user_factors, u, by_score, by_item_factors, i, 0)
     gradient[0].offset[u] += by_user_offset
     gradient[0].noise[u] += by_user_noise
-    return total
+    return total + math.log(product)
 
 
 @compiled
@@ -142,6 +173,7 @@ def add_observed(
     log: LevelsByUser,
     users: UserRows,
     items: ItemRows,
+    work: Workspace,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
     """The sum of log sigma(eta_y), the log probability of being observed, over u's ratings.
@@ -154,54 +186,65 @@ def add_observed(
     by_user_exposure, by_item_exposure = gradient[0].exposure, gradient[1].exposure
     by_popularity = gradient[1].popularity
     by_user_effect, by_item_effect, by_activity = gradient[0].effect, gradient[1].effect, 0.0
-    total = 0.0
-    for cell in range(starts[u], starts[u + 1]):
-        i, level = int(item[cell]), int(levels[cell])
-        shared = activity + popularity[i] + dot(user_exposure, u, item_exposure, i)
-        p_observed, by_eta = sigmoid_of_both_signs(
-            shared + user_effect[u, level] + item_effect[i, level]
-        )
-        total += math.log(p_observed)
-        by_activity += by_eta
-        by_popularity[i] += by_eta
-        by_user_effect[u, level] += by_eta
-        by_item_effect[i, level] += by_eta
-        add_product_gradient(
-            by_eta, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure
-        )
+    eta, exponential, powers = work.odds, work.m, work.powers
+    total, product = 0.0, 1.0
+    for first in range(starts[u], starts[u + 1], BLOCK_CELLS):
+        n = min(BLOCK_CELLS, starts[u + 1] - first)
+        for k in range(n):
+            i, level = np.int64(item[first + k]), np.int64(levels[first + k])
+            eta[k] = activity + popularity[i] + dot(user_exposure, u, item_exposure, i)
+            eta[k] += user_effect[u, level] + item_effect[i, level]
+            exponential[k] = -abs(eta[k])
+        exponentiate(exponential, n, powers)
+        for k in range(n):
+            i, level = np.int64(item[first + k]), np.int64(levels[first + k])
+            p_observed, by_eta = both_sigmoids(eta[k], exponential[k])
+            log_p, product = log_of_product(product, p_observed)
+            total += log_p
+            by_activity += by_eta
+            by_popularity[i] += by_eta
+            by_user_effect[u, level] += by_eta
+            by_item_effect[i, level] += by_eta
+            add_scaled(item_exposure, i, by_eta, by_user_exposure, u, 0)
+            add_scaled(user_exposure, u, by_eta, by_item_exposure, i, 0)
     gradient[0].activity[u] += by_activity
-    return total
+    return total + math.log(product)
 
 
 @compiled
-def marginalize_rating(
-    u: int,
-    i: int,
-    score: float,
-    precision: float,
-    odds: float,
-    cuts: Matrix,
-    user_odds: Matrix,
-    item_odds: Matrix,
-    x: Vector,
-    by_x: Vector,
-    by_eta: Vector,
-) -> float:
-    """m of one unobserved cell. Fills ``x`` and the derivatives of m by x and by eta."""
-    below, m = 0.0, 0.0
-    p_unobserved = 1.0 / (1.0 + odds * user_odds[u, 0] * item_odds[i, 0])
-    for k in range(x.size):
-        x[k] = (cuts[i, k] - score) * precision
-        up_to = sigmoid(x[k])
-        joint = (up_to - below) * p_unobserved
-        next_unobserved = 1.0 / (1.0 + odds * user_odds[u, k + 1] * item_odds[i, k + 1])
-        by_x[k] = up_to * (1.0 - up_to) * (p_unobserved - next_unobserved)
-        by_eta[k] = joint * (p_unobserved - 1.0)
-        m += joint
-        below, p_unobserved = up_to, next_unobserved
-    joint = (1.0 - below) * p_unobserved
-    by_eta[x.size] = joint * (p_unobserved - 1.0)
-    return float(m + joint)
+def marginalize_ratings(n: int, n_cuts: int, work: Workspace) -> None:
+    """m of ``n`` unobserved cells, and its derivatives.
+
+    Reads ``x``, the odds without value effects (``odds``) and those of the effects (``p``). Fills
+    ``m``, ``by_x`` and ``by_eta``, and replaces ``p`` by the probabilities of being unobserved.
+    """
+    odds, m, powers = work.odds, work.m, work.powers
+    for r in range(n_cuts + 1):
+        p = work.p[r]
+        for k in range(n):
+            p[k] = 1.0 / (1.0 + odds[k] * p[k])
+    for j in range(n_cuts):
+        x, up_to = work.x[j], work.bounds[j + 1]
+        for k in range(n):
+            up_to[k] = -x[k]
+        exponentiate(up_to, n, powers)
+        for k in range(n):
+            up_to[k] = 1.0 / (1.0 + up_to[k])
+    work.bounds[0, :n] = 0.0
+    work.bounds[n_cuts + 1, :n] = 1.0
+    m[:n] = 0.0
+    for r in range(n_cuts + 1):
+        below, up_to, p, by_eta = work.bounds[r], work.bounds[r + 1], work.p[r], work.by_eta[r]
+        for k in range(n):
+            by_eta[k] = (up_to[k] - below[k]) * p[k]
+        for k in range(n):
+            m[k] += by_eta[k]
+        for k in range(n):
+            by_eta[k] *= p[k] - 1.0
+    for j in range(n_cuts):
+        up_to, p, next_p, by_x = work.bounds[j + 1], work.p[j], work.p[j + 1], work.by_x[j]
+        for k in range(n):
+            by_x[k] = up_to[k] * (1.0 - up_to[k]) * (p[k] - next_p[k])
 
 
 @compiled
@@ -212,6 +255,7 @@ def add_unobserved(
     users: UserRows,
     items: ItemRows,
     exponentials: RowExponentials,
+    work: Workspace,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
     """The sum of b log m over the sampled unobserved cells of user u.
@@ -233,49 +277,59 @@ def add_unobserved(
     by_popularity = gradient[1].popularity
     by_user_effect, by_item_effect = gradient[0].effect, gradient[1].effect
     by_cuts = gradient[1].cuts
-    by_user_offset, by_user_noise, by_activity, total = 0.0, 0.0, 0.0, 0.0
+    chosen, x, odds, p, m, by_x, by_eta = (
+        work.chosen, work.x, work.odds, work.p, work.m, work.by_x, work.by_eta
+    )  # fmt: skip
+    by_user_offset, by_user_noise, by_activity, total, product = 0.0, 0.0, 0.0, 0.0, 1.0
     n_cuts, n_unobserved, cell = cuts.shape[1], item_offset.size - (end - first), first
-    x, by_x, by_eta = np.empty(n_cuts), np.empty(n_cuts), np.empty(n_cuts + 1)
     step = n_unobserved / n_sampled
-    for k in range(n_sampled):
-        nth = min(int((k + phase) * step), n_unobserved - 1)
-        while cell < end and item[cell] - (cell - first) <= nth:
-            cell += 1
-        i = nth + cell - first
-        precision = user_precision * item_precision[i]
-        score = dot(user_factors, u, item_factors, i) + user_offset + item_offset[i]
-        odds = math.exp(activity + popularity[i] + dot(user_exposure, u, item_exposure, i))
-        m = marginalize_rating(
-            u, i, score, precision, odds, cuts, user_odds, item_odds, x, by_x, by_eta
-        )
-        total += math.log(m)
-        scale, by_score, by_noise, by_shared = step / m, 0.0, 0.0, 0.0
-        for j in range(n_cuts):
-            derivative = scale * by_x[j]
-            by_noise -= derivative * x[j]
-            by_score -= derivative * precision
-            by_cuts[i, j] += derivative * precision
-        for r in range(n_cuts + 1):
-            derivative = scale * by_eta[r]
-            by_shared += derivative
-            by_user_effect[u, r] += derivative
-            by_item_effect[i, r] += derivative
-        by_user_offset += by_score
-        by_user_noise += by_noise
-        by_activity += by_shared
-        by_item_offset[i] += by_score
-        by_item_noise[i] += by_noise
-        by_popularity[i] += by_shared
-        add_product_gradient(
-            by_score, user_factors, u, item_factors, i, by_user_factors, by_item_factors
-        )
-        add_product_gradient(
-            by_shared, user_exposure, u, item_exposure, i, by_user_exposure, by_item_exposure
-        )
+    for block in range(0, n_sampled, BLOCK_CELLS):
+        n = min(BLOCK_CELLS, n_sampled - block)
+        for k in range(n):
+            nth = min(np.int64((block + k + phase) * step), n_unobserved - 1)
+            while cell < end and item[cell] - (cell - first) <= nth:
+                cell += 1
+            i = nth + cell - first
+            chosen[k] = i
+            precision = user_precision * item_precision[i]
+            score = dot(user_factors, u, item_factors, i) + user_offset + item_offset[i]
+            odds[k] = activity + popularity[i] + dot(user_exposure, u, item_exposure, i)
+            for j in range(n_cuts):
+                x[j, k] = (cuts[i, j] - score) * precision
+            for r in range(n_cuts + 1):
+                p[r, k] = user_odds[u, r] * item_odds[i, r]
+        exponentiate(odds, n, work.powers)
+        marginalize_ratings(n, n_cuts, work)
+        for k in range(n):
+            i = chosen[k]
+            log_m, product = log_of_product(product, m[k])
+            total += log_m
+            precision = user_precision * item_precision[i]
+            scale, by_score, by_noise, by_shared = step / m[k], 0.0, 0.0, 0.0
+            for j in range(n_cuts):
+                derivative = scale * by_x[j, k]
+                by_noise -= derivative * x[j, k]
+                by_score -= derivative * precision
+                by_cuts[i, j] += derivative * precision
+            for r in range(n_cuts + 1):
+                derivative = scale * by_eta[r, k]
+                by_shared += derivative
+                by_user_effect[u, r] += derivative
+                by_item_effect[i, r] += derivative
+            by_user_offset += by_score
+            by_user_noise += by_noise
+            by_activity += by_shared
+            by_item_offset[i] += by_score
+            by_item_noise[i] += by_noise
+            by_popularity[i] += by_shared
+            add_scaled(item_factors, i, by_score, by_user_factors, u, 0)
+            add_scaled(user_factors, u, by_score, by_item_factors, i, 0)
+            add_scaled(item_exposure, i, by_shared, by_user_exposure, u, 0)
+            add_scaled(user_exposure, u, by_shared, by_item_exposure, i, 0)
     gradient[0].offset[u] += by_user_offset
     gradient[0].noise[u] += by_user_noise
     gradient[0].activity[u] += by_activity
-    return float(step * total)
+    return float(step * (total + math.log(product)))
 
 
 @compiled
@@ -293,13 +347,24 @@ def add_likelihood(
 
     Its gradient is added to ``gradient``. Without ``has_selection``, only ratings count.
     """
-    total = 0.0
+    n_levels, total = items.cuts.shape[1] + 1, 0.0
+    work = Workspace(
+        np.empty(BLOCK_CELLS, np.int64),
+        np.empty(BLOCK_CELLS),
+        np.empty(BLOCK_CELLS),
+        np.empty(BLOCK_CELLS),
+        np.empty((n_levels + 1, BLOCK_CELLS)),
+        np.empty((n_levels + 1, BLOCK_CELLS)),
+        np.empty((n_levels, BLOCK_CELLS)),
+        np.empty((n_levels, BLOCK_CELLS)),
+        np.empty((n_levels, BLOCK_CELLS)),
+    )
     for u in range(rows[0], rows[1]):
-        total += add_ratings(u, log, users, items, exponentials, gradient)
+        total += add_ratings(u, log, users, items, exponentials, work, gradient)
         if has_selection:
-            total += add_observed(u, log, users, items, gradient)
+            total += add_observed(u, log, users, items, work, gradient)
             if sample.size[u] > 0:
-                total += add_unobserved(u, log, sample, users, items, exponentials, gradient)
+                total += add_unobserved(u, log, sample, users, items, exponentials, work, gradient)
     return total
 
 
@@ -324,7 +389,7 @@ def fill_distribution(
     user_precision, item_precision, user_odds, item_odds = exponentials
     cuts, n_cuts = items.cuts, items.cuts.shape[1]
     for row in range(user.size):
-        u, i = int(user[row]), int(item[row])
+        u, i = np.int64(user[row]), np.int64(item[row])
         precision = user_precision[u] * item_precision[i]
         score = dot(user_factors, u, item_factors, i) + user_offset[u] + item_offset[i]
         odds = (

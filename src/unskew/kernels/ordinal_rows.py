@@ -1,6 +1,7 @@
 """Input of the ordinal kernels: a row of numbers for each user and item, and the log.
 
-This module does not import the compiler.
+Factors and exposure are padded with zeros to a multiple of 8 columns, which the kernels read as
+vectors. This module does not import the compiler.
 """
 
 from __future__ import annotations
@@ -10,6 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from unskew.types import IntVector, Matrix, RowStarts, Vector
+
+COLUMNS = 8
+
+
+def pad_columns(factors: Matrix) -> Matrix:
+    """A copy that is padded with columns of zeros to a multiple of ``COLUMNS``."""
+    n_rows, n_columns = factors.shape
+    padded = np.zeros((n_rows, -(-n_columns // COLUMNS) * COLUMNS))
+    padded[:, :n_columns] = factors
+    return padded
 
 
 class UserRows(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,28 +12,39 @@ import numpy.typing as npt
 from unskew.data.cells import row_starts, split_groups
 from unskew.data.factors import take_rows
 from unskew.data.ratings import Ratings
-from unskew.factorization.lbfgs import LbfgsSolver, LbfgsState, start_at
+from unskew.factorization.lbfgs import LbfgsSolver, LbfgsState, Precondition, start_at
 from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
     RowExponentials,
     UnobservedSample,
     UserRows,
+    pad_columns,
 )
+from unskew.latent.row_hessians import RowHessians
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
 
+Rows = TypeVar("Rows", UserRows, ItemRows)
 MAX_TASKS = 8
 CELLS_PER_TASK = 25_000
 """The number of tasks depends on the cells alone, and their sums are added in order. The result
 then does not depend on the number of threads."""
 N_PHASES = 1 << 20
 """Phases of a systematic sample are multiples of 1 / N_PHASES, so that their sums are exact."""
-CURVATURE = 0.25
-"""The largest second derivative of -log sigma: what a rating adds to the Hessian at most."""
+RATING_CURVATURE, SELECTION_CURVATURE = 0.25, 1.0
+"""About what a rating adds to the Hessian of a score, and to that of the log odds of being
+observed: with all unobserved cells of its row it adds up to about 1."""
 USER_PARTS = tuple(f"user_{name}" for name in UserRows._fields)
 ITEM_PARTS = tuple(f"item_{name}" for name in (*ItemRows._fields[:-1], "gaps"))
 SHARED_PARTS = ("cuts", "constant", "value_effect")
+ROW_BLOCKS = (
+    (("user_factors", "user_offset"), "item_factors", RATING_CURVATURE),
+    (("item_factors", "item_offset"), "user_factors", RATING_CURVATURE),
+    (("user_exposure", "user_activity"), "item_exposure", SELECTION_CURVATURE),
+    (("item_exposure", "item_popularity"), "user_exposure", SELECTION_CURVATURE),
+)
+"""Factors with the intercept of their row, and the factors that they are multiplied with."""
 NOISE_PARTS = ("user_noise", "item_noise")
 """Their mean is fixed at 0: less noise for all users or items is the same as larger factors."""
 
@@ -91,13 +102,17 @@ class OrdinalParameters:
         """The input of the kernels for each user, including what all users share."""
         rows = UserRows(*(getattr(self, name) for name in USER_PARTS))
         return rows._replace(
-            activity=self.constant + rows.activity, effect=self.value_effect + rows.effect
+            factors=pad_columns(rows.factors),
+            activity=self.constant + rows.activity,
+            exposure=pad_columns(rows.exposure),
+            effect=self.value_effect + rows.effect,
         )
 
     def item_rows(self) -> ItemRows:
         """The input of the kernels for each item, with its cut points."""
-        rows = (getattr(self, name) for name in ITEM_PARTS[:-1])
-        return ItemRows._make((*rows, item_cuts(self.cuts, self.item_gaps)))
+        parts = (getattr(self, name) for name in ITEM_PARTS[:-1])
+        rows = ItemRows._make((*parts, item_cuts(self.cuts, self.item_gaps)))
+        return rows._replace(factors=pad_columns(rows.factors), exposure=pad_columns(rows.exposure))
 
     def take(self, user: IntVector, item: IntVector) -> OrdinalParameters:
         """The parameters of these codes; an unknown user or item, -1, has zeros."""
@@ -110,12 +125,19 @@ class OrdinalParameters:
     def gradient(self, by_user: UserRows, by_item: ItemRows) -> OrdinalParameters:
         """The gradient by these parameters, from the gradient by the rows (chain rule)."""
         by_cuts, by_gaps = _cuts_gradient(self.cuts, self.item_gaps, by_item.cuts)
+        by_user, by_item = self._without_padding(by_user), self._without_padding(by_item)
         return OrdinalParameters(
             **dict(zip(USER_PARTS, by_user, strict=True)),
             **dict(zip(ITEM_PARTS, (*by_item[:-1], by_gaps), strict=True)),
             cuts=by_cuts,
             constant=float(by_user.activity.sum()),
             value_effect=by_user.effect.sum(axis=0),
+        )
+
+    def _without_padding(self, rows: Rows) -> Rows:
+        n_factors, n_exposure = self.user_factors.shape[1], self.user_exposure.shape[1]
+        return rows._replace(
+            factors=rows.factors[:, :n_factors], exposure=rows.exposure[:, :n_exposure]
         )
 
     def array_shapes(self, n_users: int, n_items: int, n_levels: int) -> ArrayShapes:
@@ -189,7 +211,8 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
     """By fitted part: the precision of its prior; 0 means no prior."""
     workers: Workers
     tasks: tuple[tuple[int, int], ...]
-    memory: ClassVar[int] = 20
+    memory: ClassVar[int] = 8
+    first_length: ClassVar[float | None] = 1.0
 
     @classmethod
     def of(
@@ -236,7 +259,7 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
             part = precision * by_deviation - getattr(by_part, name)
             if name in NOISE_PARTS:
                 part = part - part.mean()
-            gradient.append(np.ravel(part / self._scale(name)))
+            gradient.append(np.ravel(part))
         return objective, np.concatenate(gradient)
 
     def likelihood(self, parameters: OrdinalParameters) -> tuple[float, OrdinalParameters]:
@@ -268,37 +291,86 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
                 array += part
         return total, parameters.gradient(by_user, by_item)
 
-    def _pack(self, parameters: OrdinalParameters) -> Vector:
-        """The fitted parts as one vector, each multiplied by its scale."""
-        return np.concatenate(
-            [np.ravel(getattr(parameters, name) * self._scale(name)) for name in self.precision]
-        )
+    def precondition(self, state: LbfgsState) -> Precondition:
+        """Solve with an approximate Hessian that has one block for each row of factors.
 
-    def _unpack(self, point: Vector) -> OrdinalParameters:
+        A block is the prior's precision plus the number of the row's ratings times the mean of
+        x x' over all ratings, where x is the opposite row; other parts have a diagonal.
+        """
+        parameters, counts = self._unpack(state.point), self._count_ratings()
+        blocks = {
+            parts: self._row_hessians(parameters, counts, parts, opposite, curvature)
+            for parts, opposite, curvature in ROW_BLOCKS
+            if parts[0] in self.precision
+        }
+        paired = {name for parts in blocks for name in parts}
+
+        def solve(right: Vector) -> Vector:
+            solution = self._split(right)
+            for (factors, intercept), hessians in blocks.items():
+                columns = np.column_stack([solution[factors], solution[intercept]])
+                columns = hessians.solve(columns)
+                solution[factors], solution[intercept] = columns[:, :-1], columns[:, -1]
+            for name in solution.keys() - paired:
+                solution[name] = solution[name] / self._curvature(name, counts)
+            return np.concatenate([np.ravel(part) for part in solution.values()])
+
+        return solve
+
+    def _row_hessians(
+        self,
+        parameters: OrdinalParameters,
+        counts: Mapping[str, Vector],
+        parts: tuple[str, str],
+        opposite: str,
+        curvature: float,
+    ) -> RowHessians:
+        """The blocks of factors and of the intercept that belongs to them."""
+        factors, intercept = parts
+        side, opposite_side = factors.partition("_")[0], opposite.partition("_")[0]
+        rows: Matrix = getattr(parameters, opposite)
+        design = np.column_stack([rows, np.ones(len(rows))])
+        gram = (design * counts[opposite_side][:, None]).T @ design / counts[opposite_side].sum()
+        ridge = [self.precision[factors]] * rows.shape[1] + [self.precision[intercept]]
+        return RowHessians.of(np.array(ridge), curvature * counts[side], gram)
+
+    def _count_ratings(self) -> dict[str, Vector]:
+        """The ratings of each user and of each item."""
+        by_item = np.bincount(self.log.item, minlength=len(self.center.item_offset))
+        return {"user": np.diff(self.log.starts), "item": by_item}
+
+    def _curvature(self, name: str, counts: Mapping[str, Vector]) -> Any:
+        """The diagonal of a part: its precision and what the ratings of each row add.
+
+        Noise has one number for all rows, because its mean is fixed.
+        """
+        n_ratings = np.array(float(self.log.item.size))
+        if name not in SHARED_PARTS:
+            n_ratings = counts[name.partition("_")[0]]
+        if name in NOISE_PARTS:
+            n_ratings = n_ratings.mean()
+        dimensions = np.ndim(getattr(self.center, name)) - np.ndim(n_ratings)
+        rows = np.reshape(n_ratings, (*np.shape(n_ratings), *(1,) * dimensions))
+        return self.precision[name] + RATING_CURVATURE * rows
+
+    def _pack(self, parameters: OrdinalParameters) -> Vector:
+        return np.concatenate([np.ravel(getattr(parameters, name)) for name in self.precision])
+
+    def _split(self, point: Vector) -> dict[str, Any]:
+        """A vector as an array for each fitted part."""
         parts: dict[str, Any] = {}
         first = 0
         for name in self.precision:
             center = np.asarray(getattr(self.center, name))
-            values = point[first : first + center.size].reshape(center.shape) / self._scale(name)
-            parts[name] = values - values.mean() if name in NOISE_PARTS else values
+            parts[name] = point[first : first + center.size].reshape(center.shape)
             first += center.size
+        return parts
+
+    def _unpack(self, point: Vector) -> OrdinalParameters:
+        parts = self._split(point)
+        for name in parts.keys() & set(NOISE_PARTS):
+            parts[name] = parts[name] - parts[name].mean()
         return replace(self.center, **parts)
-
-    def _scale(self, name: str) -> Any:
-        """The roots of a part's approximate Hessian, so that one step length suits all rows.
-
-        The Hessian is approximated by the prior's precision plus the ratings of the row. Noise has
-        one number for all rows, because its mean is fixed.
-        """
-        center, counts = np.asarray(getattr(self.center, name)), np.array(self.log.item.size)
-        if name in USER_PARTS:
-            counts = np.diff(self.log.starts)
-        elif name in ITEM_PARTS:
-            counts = np.bincount(self.log.item, minlength=len(self.center.item_offset))
-        if name in NOISE_PARTS:
-            counts = np.array(counts.mean())
-        scale = np.sqrt(self.precision[name] + CURVATURE * counts)
-        return scale.reshape(-1, *(1,) * (center.ndim - 1)) if scale.ndim else float(scale)
 
 
 def _normal_penalty(deviation: Vector) -> tuple[float, Vector]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from unskew.data.clicks import find_clicks
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization.objective import SortedCells, sort_both_ways
+from unskew.factorization.objective import (
+    MAX_CELLS,
+    VECTOR_BYTES,
+    SortedCells,
+    sort_both_ways,
+)
 from unskew.factorization.solution import Solver
 from unskew.models import RECOMMENDERS
 from unskew.models.all_cells import AllCellsRecommender
@@ -29,8 +35,6 @@ N_TASKS = 16
 MAX_OPPOSITE = 256
 """Opposite rows per block: their probabilities stay in the cache, and the product of as many
 numbers between 1 and 2 is finite."""
-MAX_PRODUCTS = 1 << 20
-"""Products of two factors in memory at once; with many factors blocks are smaller."""
 
 
 def _check_prior(name: str, value: object) -> None:
@@ -58,7 +62,7 @@ class ExposureFactorization(AllCellsRecommender):
         mu_i ~ Beta(a, b)
 
     EM alternates between the probability that each cell was exposed and, given it, factors and mu.
-    Each step visits all U I cells in blocks, at a cost of O(U I d^2). The objective is the
+    Each step visits all U I cells in blocks, at a cost of O(U I d). The objective is the
     negative log posterior without the constants of the priors. ``predict`` gives F, which only
     ranks items (D. Liang, L. Charlin, J. McInerney & D. Blei, *Modeling user exposure in
     recommendation*, WWW 2016; here the normal density has its constant sqrt(precision / 2 pi)).
@@ -147,15 +151,48 @@ class ExposureParameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExposureState:
-    """The parameters and the objective at them."""
+    """The parameters, the objective at them, and the users of the next step."""
 
     parameters: ExposureParameters
     value: float
+    next_users: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """What the rows of one side are solved with, at given parameters of both sides."""
+
+    cells: SortedCells
+    """The clicks, weighted by how much more exposure than ``largest`` they have."""
+    rows: Floats
+    opposite_rows: Floats
+    """Padded, as the kernels read them."""
+    shared_gram: Matrix
+    gram_scale: Vector
+    """For each row what ``shared_gram`` is multiplied by."""
+    log_odds: Floats
+    """Rows x opposite rows."""
+    log_exposed: Vector | None = None
+    """For each opposite row the log probability of exposure and of y = 0 at v . w = 0, if the
+    likelihood is wanted too."""
+    log_unexposed: Vector | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExposureSolver(Solver[ExposureState, ExposureParameters]):
-    """Minimise the negative log posterior, without the constants of the priors."""
+    """Minimise the negative log posterior, without the constants of the priors.
+
+    The best factors of user u, given exposure probabilities p, are a ridge regression with the
+    normal matrix sum_i p_ui w_i w_i' + ridge. That would cost d^2 for each cell. Instead, users are
+    solved with an upper bound of that matrix,
+
+        H_u = sum_i c_i w_i w_i' + sum over clicks of (1 - c_i) w_i w_i' + ridge,
+
+    where c_i is the largest p_ui without a click, that at v . w = 0. The first sum is the same for
+    all users. The step v + H^-1 gradient lowers the objective like every step of
+    majorise-minimise, costs 2 d for each cell, and is nearly that of EM, because p_ui is close to
+    c_i. Items are solved likewise, after the new users, and then mu.
+    """
 
     by_user: SortedCells
     """The clicks, each with rating 1."""
@@ -169,157 +206,160 @@ class ExposureSolver(Solver[ExposureState, ExposureParameters]):
     workers: Workers
 
     def start(self, parameters: ExposureParameters, /) -> ExposureState:
-        return ExposureState(parameters, self._objective(parameters))
+        """The state at these parameters: the likelihood comes with the step of the users."""
+        from scipy.special import xlog1py, xlogy
+
+        factors, exposure, (a, b) = parameters.factors, parameters.exposure, self.prior
+        users, log_likelihood = self._solve_users(factors, exposure)
+        log_prior = float((xlogy(a - 1, exposure) + xlog1py(b - 1, -exposure)).sum())
+        penalty = 0.5 * self.prior_precision * factors.squared_norm(with_offsets=False)
+        return ExposureState(parameters, penalty - log_likelihood - log_prior, users)
 
     def advance(self, state: ExposureState, /) -> ExposureState:
-        """Exposure probabilities; then users, items and mu given them."""
-        factors = state.parameters.factors
-        log_odds = self._log_odds(state.parameters.exposure)
-        old_users, old_items = factors.user_factors, factors.item_factors
-        users, _ = self._solve_side(self.by_user, old_users, old_items, log_odds, old_items)
-        items, exposed = self._solve_side(self.by_item, old_items, old_users, log_odds.T, users)
+        """The next users, then items and mu with probabilities that follow from these users."""
+        factors, exposure = state.parameters.factors, state.parameters.exposure
+        factors = replace(factors, user_factors=state.next_users)
+        items, exposed = self._solve_items(factors, exposure)
         a, b = self.prior
-        parameters = ExposureParameters(
-            Factors(users, items, factors.user_offset, factors.item_offset, factors.global_offset),
-            (a - 1 + exposed) / (a + b - 2 + len(users)),
-        )
-        return ExposureState(parameters, self._objective(parameters))
+        mu = (a - 1 + exposed) / (a + b - 2 + self.by_user.n_rows)
+        return self.start(ExposureParameters(replace(factors, item_factors=items), mu))
 
     @property
     def _log_density_at_mean(self) -> float:
         return 0.5 * float(np.log(self.precision / (2 * np.pi)))
 
-    def _log_odds(self, exposure: Vector) -> Floats:
-        """Log odds of exposure for cells without a click and with v . w = 0 (users x items)."""
+    def _log_odds(self, exposure: Vector) -> Vector:
+        """Log odds of exposure for cells without a click and with v . w = 0, by item."""
         with np.errstate(divide="ignore"):
-            by_item = np.log(exposure) - np.log1p(-exposure) + self._log_density_at_mean
+            return np.log(exposure) - np.log1p(-exposure) + self._log_density_at_mean
+
+    def _solve_users(self, factors: Factors, exposure: Vector) -> tuple[Floats, float]:
+        """The next factors of the users, and the log likelihood at the current ones."""
+        log_odds, dtype = self._log_odds(exposure), self.by_user.dtype
+        largest, items = expit(log_odds), factors.item_factors
+        with np.errstate(divide="ignore"):
+            log_exposed = np.log(exposure) + self._log_density_at_mean
+            log_unexposed = np.log1p(-exposure)
         shape = self.by_user.n_rows, self.by_item.n_rows
-        return np.broadcast_to(by_item.astype(self.by_user.dtype), shape)
+        side = _Side(
+            self.by_user.with_root_weights(np.sqrt(1 - largest[self.by_user.opposite])),
+            factors.user_factors,
+            self._padded(items),
+            (items * largest[:, None]).T @ items,
+            np.ones(self.by_user.n_rows),
+            np.broadcast_to(log_odds.astype(dtype), shape),
+            log_exposed,
+            log_unexposed,
+        )
+        users, sums = self._solve_side(side)
+        return users, float(sums.sum())
 
-    def _solve_side(
-        self,
-        cells: SortedCells,
-        rows: Floats,
-        opposite_rows: Floats,
-        log_odds: Floats,
-        design: Floats,
-    ) -> tuple[Floats, Vector]:
-        """The best factors of every row on ``design``, and the sums of its probabilities.
+    def _solve_items(self, factors: Factors, exposure: Vector) -> tuple[Floats, Vector]:
+        """The next factors of the items, and the sums of the probabilities of exposure."""
+        log_odds, dtype = self._log_odds(exposure), self.by_item.dtype
+        largest, users = expit(log_odds), factors.user_factors
+        shape = self.by_item.n_rows, self.by_user.n_rows
+        root = np.repeat(np.sqrt(1 - largest), np.diff(self.by_item.starts))
+        side = _Side(
+            self.by_item.with_root_weights(root),
+            factors.item_factors,
+            self._padded(users),
+            users.T @ users,
+            largest,
+            np.broadcast_to(log_odds.astype(dtype)[:, None], shape),
+        )
+        return self._solve_side(side)
 
-        The probabilities follow from ``rows`` and ``opposite_rows``.
-        """
-        from unskew.kernels.rows import multiply_rows, padded_zeros
+    def _padded(self, factors: Floats) -> Floats:
+        from unskew.kernels.rows import padded_zeros
 
-        n_factors = design.shape[1]
-        padded = padded_zeros(len(design), n_factors, cells.dtype)
-        right = padded_zeros(cells.n_rows, n_factors, cells.dtype)
-        padded[:, :n_factors] = design
-        columns = np.ascontiguousarray(padded[:, :n_factors].T)
-        solutions = np.empty((cells.n_rows, n_factors), cells.dtype)
-        totals = np.empty(cells.n_rows)
-        ridge = self.prior_precision / self.precision * np.eye(n_factors)
+        padded = padded_zeros(len(factors), factors.shape[1] + 1, self.by_user.dtype)
+        padded[:, : factors.shape[1]] = factors
+        return padded
+
+    def _solve_side(self, side: _Side) -> tuple[Floats, Vector]:
+        """The next factors of every row, and a sum for each row: see ``_add_cells``."""
+        solutions = np.empty(side.rows.shape, side.cells.dtype)
+        sums = np.empty(len(side.rows))
 
         def solve_block(block: Range) -> None:
             part = slice(*block)
-            grams, totals[part] = self._weighted_grams(
-                cells, block, rows, opposite_rows, log_odds, columns
-            )
-            multiply_rows(block, cells.cells, padded, right)
-            grams += ridge
-            right_side = right[part, :n_factors, None].astype(np.float64)
-            solutions[part] = np.linalg.solve(grams, right_side)[:, :, 0]
+            gradient, sums[part] = self._add_cells(side, block)
+            solutions[part] = side.rows[part] + self._solve_rows(side, block, gradient)
 
-        self.workers.map(solve_block, _row_blocks(cells.n_rows, n_factors))
-        return solutions, totals
+        self.workers.map(solve_block, _row_blocks(len(side.rows)))
+        return solutions, sums
 
-    def _weighted_grams(
-        self,
-        cells: SortedCells,
-        block: Range,
-        rows: Floats,
-        opposite_rows: Floats,
-        log_odds: Floats,
-        columns: Floats,
-    ) -> tuple[Matrix, Vector]:
-        """For each row of a block the sums of p x x' and of p over the opposite side.
+    def _solve_rows(self, side: _Side, block: Range, gradient: Matrix) -> Matrix:
+        """H^-1 (gradient - ridge v) for each row of a block."""
+        from unskew.kernels.rows import add_normal_equations, solve_normal_equations
 
-        p is the exposure probability, and x a column of ``columns``.
-        """
-        n_rows, n_factors = block[1] - block[0], len(columns)
-        triangles = np.zeros((n_rows, n_factors * (n_factors + 1) // 2))
-        total = np.zeros(n_rows)
-        clicks = _BlockClicks.of(cells, block)
-        for opposite in _blocks(len(opposite_rows), MAX_OPPOSITE, n_factors):
-            score = self._scores(rows[slice(*block)], opposite_rows[slice(*opposite)])
-            probability = _exposure_probability(score, log_odds[slice(*block), slice(*opposite)])
-            probability[clicks.within(opposite)] = 1
-            triangles += probability @ _upper_products(columns[:, slice(*opposite)]).T
-            total += probability.sum(axis=1, dtype=np.float64)
-        return _unpack_triangles(triangles, n_factors), total
+        n_factors, ridge = side.rows.shape[1], self.prior_precision / self.precision
+        row, column = np.triu_indices(n_factors + 1)
+        packed = np.zeros((block[1] - block[0], row.size))
+        starts, entries = side.cells.cells
+        add_normal_equations(
+            (starts[block[0] : block[1] + 1], entries),
+            side.opposite_rows.dtype.type(0),
+            side.opposite_rows,
+            n_factors,
+            VECTOR_BYTES // side.opposite_rows.itemsize,
+            MAX_CELLS,
+            packed,
+        )
+        gram = np.pad(side.shared_gram, (0, 1)).astype(np.float64)[row, column]
+        packed += side.gram_scale[slice(*block), None] * gram
+        packed[:, (column == n_factors) & (row < n_factors)] = (
+            gradient - ridge * side.rows[slice(*block)]
+        )
+        solution, minima = np.empty((len(packed), n_factors)), np.empty(len(packed))
+        solve_normal_equations(packed, np.full(n_factors, ridge), solution, minima)
+        return solution
 
     @property
     def _score_scale(self) -> float:
         """Scores are multiplied by this: then minus their square is the normal exponent."""
         return float(np.sqrt(0.5 * self.precision))
 
-    def _scores(self, rows: Floats, opposite_rows: Floats) -> Floats:
-        """v . w times the score scale, in the precision of the fit."""
-        dtype = self.by_user.dtype
-        scaled = (self._score_scale * rows).astype(dtype, copy=False)
-        scores: Floats = scaled @ opposite_rows.astype(dtype, copy=False).T
-        return scores
-
-    def _objective(self, parameters: ExposureParameters) -> float:
-        from scipy.special import xlog1py, xlogy
-
-        factors, exposure, (a, b) = parameters.factors, parameters.exposure, self.prior
-        opposite_blocks = _blocks(len(exposure), MAX_OPPOSITE, factors.n_factors)
-
-        def add_block(block: Range) -> float:
-            clicks = _BlockClicks.of(self.by_user, block)
-            return sum(
-                self._log_likelihood(block, opposite, parameters, clicks.within(opposite))
-                for opposite in opposite_blocks
+    def _add_cells(self, side: _Side, block: Range) -> tuple[Matrix, Vector]:
+        """Sum p (y - v . w) w for each row of a block, and its log likelihood or else sum p."""
+        rows, n_factors = side.rows[slice(*block)], side.rows.shape[1]
+        scale, clicks = self._score_scale, _BlockClicks.of(side.cells, block)
+        scaled = (scale * rows).astype(side.opposite_rows.dtype, copy=False)
+        gradient, sums = np.zeros(rows.shape), np.zeros(len(rows))
+        for opposite in _blocks(len(side.opposite_rows), MAX_OPPOSITE):
+            part, is_click = slice(*opposite), clicks.within(opposite)
+            design = side.opposite_rows[part, :n_factors]
+            score = scaled @ design.T
+            square, click_error = np.square(score), scale - score[is_click]
+            probability, log_sum = _exposure_probability(
+                square - side.log_odds[slice(*block), part], is_click
             )
-
-        blocks = _row_blocks(self.by_user.n_rows, factors.n_factors)
-        log_likelihood = sum(self.workers.map(add_block, blocks))
-        log_prior = float((xlogy(a - 1, exposure) + xlog1py(b - 1, -exposure)).sum())
-        penalty = 0.5 * self.prior_precision * factors.squared_norm(with_offsets=False)
-        return penalty - log_likelihood - log_prior
-
-    def _log_likelihood(
-        self, block: Range, items: Range, parameters: ExposureParameters, is_click: CellIndex
-    ) -> float:
-        """The log likelihood of some users' cells at some items, clicked or not.
-
-        log(e^s + e^t) is computed as max + log(1 + e^(min - max)).
-        """
-        factors, exposure = parameters.factors, parameters.exposure[slice(*items)]
-        score = self._scores(
-            factors.user_factors[slice(*block)], factors.item_factors[slice(*items)]
-        ).astype(np.float64, copy=False)
-        with np.errstate(divide="ignore"):
-            log_exposed = np.log(exposure) + self._log_density_at_mean
-            log_unexposed = np.log1p(-exposure)
-        clicked = log_exposed[is_click[1]] - np.square(self._score_scale - score[is_click])
-        np.subtract(log_exposed, np.square(score, out=score), out=score)
-        larger = np.maximum(score, log_unexposed)
-        smaller = np.minimum(score, log_unexposed, out=score)
-        factor = np.exp(np.subtract(smaller, larger, out=score), out=score)
-        factor += 1
-        larger[is_click], factor[is_click] = clicked, 1
-        return float(larger.sum() + np.log(np.multiply.reduce(factor, axis=1)).sum())
+            if side.log_exposed is None or side.log_unexposed is None:
+                sums += probability.sum(axis=1, dtype=np.float64)
+            else:
+                log_exposed = side.log_exposed[part]
+                larger = np.maximum(log_exposed - square, side.log_unexposed[part])
+                larger[is_click] = log_exposed[is_click[1]] - np.square(click_error)
+                sums += larger.sum(axis=1) + log_sum
+            residual = np.multiply(probability, score, out=probability)
+            residual[is_click] = -click_error
+            gradient -= residual @ design
+        return gradient / scale, sums
 
 
-def _exposure_probability(score: Floats, log_odds: Floats) -> Floats:
-    """P(A = 1 | y = 0), computed in the memory of ``score``."""
-    np.square(score, out=score)
-    score -= log_odds
-    with np.errstate(over="ignore"):
-        np.exp(score, out=score)
-    score += 1
-    return np.reciprocal(score, out=score)
+def _exposure_probability(excess: Floats, is_click: CellIndex) -> tuple[Floats, Vector]:
+    """P(A = 1), and for each row the sum of log(1 + exp(-abs(excess))) over cells without a click.
+
+    ``excess`` is the log odds of no exposure if there is no click.
+    """
+    odds = np.exp(-np.abs(excess))
+    probability = np.where(excess > 0, odds, 1)
+    odds[is_click], probability[is_click] = 0, 1
+    odds += 1
+    probability /= odds
+    probability[is_click] = 1
+    return probability, np.log(np.multiply.reduce(odds, axis=1, dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -344,30 +384,10 @@ class _BlockClicks:
         return self.row[part], self.opposite[part] - opposite[0]
 
 
-def _row_blocks(n_rows: int, n_factors: int) -> list[Range]:
-    return _blocks(n_rows, min(MAX_ROWS, max(MIN_ROWS, -(-n_rows // N_TASKS))), n_factors)
+def _row_blocks(n_rows: int) -> list[Range]:
+    return _blocks(n_rows, min(MAX_ROWS, max(MIN_ROWS, -(-n_rows // N_TASKS))))
 
 
-def _blocks(n: int, max_size: int, n_factors: int) -> list[Range]:
+def _blocks(n: int, size: int) -> list[Range]:
     """Consecutive ranges that do not depend on the number of threads."""
-    size = max(1, min(max_size, MAX_PRODUCTS // (n_factors * (n_factors + 1) // 2)))
     return [(first, min(first + size, n)) for first in range(0, n, size)]
-
-
-def _upper_products(columns: Floats) -> Floats:
-    """The upper triangle of x x' for every column x, row by row of the triangle."""
-    n_factors, n = columns.shape
-    products, first = np.empty((n_factors * (n_factors + 1) // 2, n), columns.dtype), 0
-    for factor in range(n_factors):
-        end = first + n_factors - factor
-        np.multiply(columns[factor], columns[factor:], out=products[first:end])
-        first = end
-    return products
-
-
-def _unpack_triangles(triangles: Matrix, n_factors: int) -> Matrix:
-    """Symmetric matrices from their upper triangles, one per row."""
-    upper, lower = np.triu_indices(n_factors)
-    matrices = np.empty((len(triangles), n_factors, n_factors))
-    matrices[:, upper, lower] = matrices[:, lower, upper] = triangles
-    return matrices
