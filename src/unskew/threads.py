@@ -45,6 +45,16 @@ def stop_if_interrupted() -> None:
         raise WorkStopped
 
 
+def interruptible_ranges(first: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """The numbers from ``first`` to ``end`` in ranges of ``size``.
+
+    Between two ranges the work of a thread can be stopped, which compiled code cannot.
+    """
+    for start in range(first, end, size):
+        stop_if_interrupted()
+        yield start, min(start + size, end)
+
+
 class Workers:
     """A pool of threads whose results come in order.
 
