@@ -137,11 +137,12 @@ def find_public_packages() -> dict[str, ModuleType]:
     return packages
 
 
-def list_names(module: str, names: list[str]) -> list[str]:
-    """A table of names of a module, each with a page of its own."""
+def list_names(module: str, heading: str, names: list[str]) -> list[str]:
+    """A table of names of a module, each with a page of its own, under a heading of the sidebar."""
     if not names:
         return []
     table = [f".. currentmodule:: {module}", "", ".. autosummary::", "   :toctree: ."]
+    table += [f"   :caption: {heading}"]
     return [*table, "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
 
 
@@ -165,10 +166,12 @@ def make_reference() -> str:
             if name not in top and not isinstance(getattr(packages[package], name), Registry)
         ]
         parts += [heading, "-" * len(heading), ""]
-        parts += list_names("unskew", [name for name in top if find_task(name) == package])
+        main = [name for name in top if find_task(name) == package]
+        parts += list_names("unskew", heading, main)
         parts += [f"In ``unskew.{package}``:", ""] if names else []
-        parts += list_names(f"unskew.{package}", names)
-    return "\n".join([*parts, "Modules", "-------", "", *list_names("unskew", [*SINGLE_PAGES])])
+        parts += list_names(f"unskew.{package}", f"In unskew.{package}" if main else heading, names)
+    modules = list_names("unskew", "Modules", [*SINGLE_PAGES])
+    return "\n".join([*parts, "Modules", "-------", "", *modules])
 
 
 def make_tables() -> str:
