@@ -52,6 +52,11 @@ def escape_controls(text: str) -> str:
     )
 
 
+def is_unicode(text: str) -> bool:
+    """False for text with half a surrogate pair, which no library can write."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _is_control(letter: str) -> bool:
     """Whether it is a control character, half a surrogate pair, a line end, or reverses text."""
     kind = unicodedata.category(letter)

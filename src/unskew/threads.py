@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from numbers import Integral
+from types import FrameType
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from unskew.errors import UsageError
 
@@ -43,6 +46,16 @@ def stop_if_interrupted() -> None:
     stop: threading.Event | None = getattr(_current, "stop", None)
     if stop is not None and stop.is_set():
         raise WorkStopped
+
+
+def interruptible_ranges(first: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """The numbers from ``first`` to ``end`` in ranges of ``size``.
+
+    Between two ranges the work of a thread can be stopped, which compiled code cannot.
+    """
+    for start in range(first, end, size):
+        stop_if_interrupted()
+        yield start, min(start + size, end)
 
 
 class Workers:
@@ -94,6 +107,49 @@ class Workers:
             self._pool.shutdown(wait=False, cancel_futures=True)
         else:
             self._pool.shutdown()
+
+
+@contextmanager
+def cancel_jobs_on_interrupt(session: Any) -> Iterator[None]:
+    """Cancel the jobs that this thread starts on a Spark session if it is interrupted (Ctrl-C).
+
+    Without this, Python waits until the running job has ended. A thread of its own sends the
+    request, because the connection of this one may wait for the job.
+    """
+    tag, was_interrupted = f"unskew-{uuid4().hex}", False
+
+    def cancel() -> None:
+        with suppress(Exception):  # the session may be gone
+            session.interruptTag(tag)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal was_interrupted
+        try:
+            before(number, frame)
+        except BaseException:
+            was_interrupted = True
+            threading.Thread(target=cancel, daemon=True).start()
+            raise
+
+    before: Any = signal.getsignal(signal.SIGINT)
+    handles = threading.current_thread() is threading.main_thread() and callable(before)
+    session.addTag(tag)
+    try:
+        if handles:
+            signal.signal(signal.SIGINT, handle)
+        yield
+    except Exception as error:
+        if was_interrupted:  # Spark says that the job was cancelled
+            raise KeyboardInterrupt from error
+        raise
+    except BaseException:
+        cancel()
+        raise
+    finally:
+        if handles:
+            signal.signal(signal.SIGINT, before)
+        with suppress(Exception):
+            session.removeTag(tag)
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -125,3 +128,18 @@ def _processor_seconds(child: int) -> float:
     fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
     ticks: int = os.sysconf("SC_CLK_TCK")
     return (int(fields[11]) + int(fields[12])) / ticks
+
+
+def interrupt_spark(after: float) -> dict[str, float | bool]:
+    """Ctrl-C in a fit on Spark, ``after`` seconds after its beginning; see faults.spark_job."""
+    command = [sys.executable, "-W", "ignore", "-m", "faults.spark_job", str(after)]
+    folders = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": folders},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result: dict[str, float | bool] = json.loads(done.stdout.splitlines()[-1])
+    return result

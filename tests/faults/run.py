@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
-from faults.interrupts import CASES, interrupt
+from faults.interrupts import CASES, interrupt, interrupt_spark
 from faults.kills import KINDS, kill_often
 
 
@@ -42,6 +43,17 @@ def run_interrupts(n_ratings: int, after: float) -> bool:
     return is_clean
 
 
+def run_spark_interrupt(after: float) -> bool:
+    """Interrupt a fit on Spark; whether it ended, and the session still works."""
+    result = interrupt_spark(after)
+    print("\n| Ctrl-C | seconds | seconds until no job runs | processor seconds |")
+    print("|---|---|---|---|")
+    columns = ("seconds", "seconds_until_idle", "processor_seconds")
+    numbers = " | ".join(f"{result[column]:.2f}" for column in columns)
+    print(f"| fit on Spark | {numbers} |", flush=True)
+    return bool(result["was_interrupted"] and result["still_works"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
@@ -51,6 +63,8 @@ def main() -> None:
     options = parser.parse_args()
     is_clean = run_kills(options.kills, options.seed)
     is_clean = run_interrupts(options.ratings, options.after) and is_clean
+    if find_spec("pyspark"):
+        is_clean = run_spark_interrupt(options.after) and is_clean
     sys.exit(0 if is_clean else 1)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import unskew
-from faults.interrupts import CASES, interrupt
+from faults.interrupts import CASES, interrupt, interrupt_spark
 from faults.kills import KINDS, Fit, Work, kill_often, run_in_fork
 from unskew.errors import FileWriteError
 from unskew.io.writing import write_file
@@ -32,14 +32,28 @@ def test_a_killed_process_leaves_complete_files_and_goes_on(
 def test_an_abandoned_file_is_removed_by_the_next_write_and_one_in_use_is_not(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / ".unskew-abandoned").write_bytes(b"x")
-    in_use = (tmp_path / ".unskew-in-use").open("wb")
+    abandoned, busy = f".unskew-{'a' * 16}", f".unskew-{'b' * 16}"
+    (tmp_path / abandoned).write_bytes(b"x")
+    in_use = (tmp_path / busy).open("wb")
     fcntl.flock(in_use, fcntl.LOCK_EX)
 
     write_file(tmp_path / "new", b"y")
 
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".unskew-in-use", "new"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [busy, "new"]
     in_use.close()
+
+
+def test_files_that_others_named_like_temporary_ones_stay(tmp_path: Path) -> None:
+    """Neither a file of the user is removed, nor does a pipe of a stranger stop the work."""
+    pipe, link, notes = (tmp_path / f".unskew-{end}" for end in ("c" * 16, "d" * 16, "notes"))
+    os.mkfifo(pipe)
+    notes.write_text("mine")
+    link.symlink_to(notes)
+
+    write_file(tmp_path / "new", b"y")
+
+    assert {each.name for each in tmp_path.iterdir()} == {pipe.name, link.name, notes.name, "new"}
+    assert notes.read_text() == "mine"
 
 
 def test_a_file_that_cannot_grow_leaves_the_old_one(tmp_path: Path) -> None:
@@ -90,3 +104,22 @@ def test_an_interrupt_ends_the_work_within_a_second(case: str, tmp_path: Path) -
     assert result.was_interrupted
     assert result.processor_seconds < 1.0
     assert {each.name for each in tmp_path.iterdir()} <= {"state"}
+
+
+@pytest.mark.slow
+def test_an_interrupt_cancels_the_job_of_a_fit_on_spark() -> None:
+    pytest.importorskip("pyspark")
+
+    result = interrupt_spark(after=10.0)
+
+    assert result["was_interrupted"]
+    assert result["still_works"]
+    assert result["seconds_until_idle"] < 30
+
+
+def test_an_interrupt_while_a_log_is_sorted_ends_all_threads(tmp_path: Path) -> None:
+    """The signal comes before the first sweep, when two threads sort the log."""
+    result = interrupt("fit", tmp_path / "state", n_ratings=1_000_000, after=0.02)
+
+    assert result.was_interrupted
+    assert result.processor_seconds < 1.0

@@ -38,6 +38,8 @@ TAKES_ANYTHING: frozenset[tuple[str, str]] = frozenset(
         ("Ratings", "columns"),
         ("Impressions", "columns"),
         ("Ratings", "backend"),
+        ("Ratings", "row_labels"),  # the index of a frame may have missing labels
+        ("from_dense", "missing"),  # NaN marks unobserved cells
         ("Impressions", "backend"),
         ("column", "parameter"),  # a word for errors
         ("evaluate", "imputation"),  # only read by estimators that impute

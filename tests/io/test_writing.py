@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unskew.errors import FileWriteError
+from unskew.errors import FileWriteError, UsageError
 from unskew.io import writing
 from unskew.io.writing import write_file
 
@@ -91,13 +91,23 @@ def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("", "Is a directory"), ("a\0b", "null byte"), ("x" * 300, "File name too long")],
+    [(".", "Is a directory"), ("a\0b", "null byte"), ("x" * 300, "File name too long")],
 )
 def test_a_name_that_cannot_be_written_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileWriteError, match=f"cannot be written: .*{reason}.* Choose another"):
+        write_file(name, b"one")
+    assert list_names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["", "s3://bucket/x"])
+def test_what_is_no_path_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="path must be"):
         write_file(name, b"one")
     assert list_names(tmp_path) == []
 

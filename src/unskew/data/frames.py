@@ -25,7 +25,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.settings import describe, require_name
-from unskew.tables import count_noun
+from unskew.tables import count_noun, is_unicode
 from unskew.types import Vector
 
 EagerFrame = nw.DataFrame[Any]
@@ -295,7 +295,7 @@ def add_column(
     ``build(view, names)`` adds the column to the view that :func:`open_lazily` returns.
     """
     opened, names = open_lazily(frame)
-    if not isinstance(name, str) or not name or not _is_unicode(name):
+    if not isinstance(name, str) or not name or not is_unicode(name):
         raise UsageError(
             f"`name` must be the name of a column; got {describe(name)}.",
             parameter="name",
@@ -313,11 +313,6 @@ def add_column(
         return built.collect().to_native()
     native = built.to_native()
     return native.toDF(*names, name) if built.implementation.is_spark_like() else native
-
-
-def _is_unicode(text: str) -> bool:
-    """False for text with half a surrogate pair, which no library can write."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:

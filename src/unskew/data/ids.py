@@ -15,6 +15,8 @@ from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
 
 Ids: TypeAlias = npt.NDArray[Any]
+IDS_AT_ONCE = 1 << 20
+"""Ids that are sorted at once: less than half a second of work."""
 
 
 def as_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str = "ids") -> Ids:
@@ -134,8 +136,7 @@ def encode(ids: Ids) -> tuple[IntVector, Ids]:
     if ids.dtype.kind in "iu":
         return _encode_integers(ids)
     if ids.dtype.kind != "O":
-        vocabulary, codes = np.unique(ids, return_inverse=True)
-        return codes.astype(np.int32), vocabulary
+        return _encode_by_sorting(ids)
     distinct = _distinct(ids)
     try:
         ordered = sorted(distinct)
@@ -193,12 +194,22 @@ def _is_hashable(value: object) -> bool:
     return True
 
 
+def _encode_by_sorting(ids: Ids) -> tuple[IntVector, Ids]:
+    """Codes and sorted vocabulary; part by part, because a sort cannot be interrupted."""
+    parts = [
+        np.unique(ids[first : first + IDS_AT_ONCE], return_inverse=True)
+        for first in range(0, max(ids.size, 1), IDS_AT_ONCE)
+    ]
+    vocabulary = np.unique(np.concatenate([distinct for distinct, _ in parts]))
+    codes = [np.searchsorted(vocabulary, distinct)[code] for distinct, code in parts]
+    return np.concatenate(codes).astype(np.int32), vocabulary
+
+
 def _encode_integers(ids: Ids) -> tuple[IntVector, Ids]:
     """By a look-up table if the ids are dense enough, which is much faster than sorting."""
     low, high = int(ids.min()), int(ids.max())
     if high - low > 8 * ids.size + 1024:
-        vocabulary, codes = np.unique(ids, return_inverse=True)
-        return codes.astype(np.int32), vocabulary
+        return _encode_by_sorting(ids)
     # The difference of two int8 values does not fit in int8.
     wide = ids if ids.dtype == np.uint64 else ids.astype(np.int64, copy=False)
     shifted = wide - wide.dtype.type(low)

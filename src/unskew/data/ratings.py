@@ -22,7 +22,14 @@ from unskew.data.frames import (
     open_frame,
     timestamp_column,
 )
-from unskew.data.ids import Ids, as_ids, check_id_list, encode_ids, format_id
+from unskew.data.ids import (
+    Ids,
+    as_ids,
+    check_id_list,
+    encode_ids,
+    format_id,
+    require_no_missing_ids,
+)
 from unskew.data.parts import Part
 from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.data.universe import (
@@ -111,7 +118,10 @@ class Ratings:
     def __post_init__(self) -> None:
         """Check and copy everything: compiled code reads these arrays without a check."""
         rating = float_array(self.rating, "ratings", BadRatingError).copy()
-        users, items = (as_ids(getattr(self, name), name).copy() for name in ("users", "items"))
+        users, items = (
+            require_no_missing_ids(as_ids(ids, f"{kind}s").copy(), kind=kind)
+            for kind, ids in (("user", self.users), ("item", self.items))
+        )
         user = check_codes(self.user, len(users), kind="user")
         item = check_codes(self.item, len(items), kind="item")
         _require_same_length(user, item, rating)

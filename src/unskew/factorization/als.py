@@ -205,10 +205,12 @@ def improve_rows(
     options = objective.has_offsets, CONJUGATE_STEPS, max_cells
 
     def improve(rows: tuple[int, int]) -> int:
-        take_steps(rows, *data, mean_squares, *ridges, *options, solved, minima)
-        unsolved = solve_rows(
-            rows, *data, no_gram, *ridges, lanes, (max_cells + 1, MAX_CELLS), solved, minima
-        )
+        unsolved = -1
+        for part in cells.cut(rows):
+            take_steps(part, *data, mean_squares, *ridges, *options, solved, minima)
+            limits = max_cells + 1, MAX_CELLS
+            row = solve_rows(part, *data, no_gram, *ridges, lanes, limits, solved, minima)
+            unsolved = max(unsolved, row)
         cells.release(rows)
         return unsolved
 

@@ -68,6 +68,11 @@ def filled_svd(
     mean = float(log.rating.mean())
     shape = (log.n_users, log.n_items)
     deviation = sparse.csr_array((log.rating - mean, (log.user, log.item)), shape=shape)
+    if min(shape) == 1:
+        user, item = np.zeros((shape[0], n_factors)), np.zeros((shape[1], n_factors))
+        left, values, right = np.linalg.svd(deviation.toarray() + mean, full_matrices=False)
+        user[:, :1], item[:, :1] = left, (right * values[:, None]).T
+        return Factors(user, item, *map(np.zeros, shape), mean if has_offsets else 0.0)
     rank = min(n_factors, min(shape) - 1)
     filled = LinearOperator(
         shape,
@@ -76,7 +81,7 @@ def filled_svd(
         dtype=np.float64,
     )
     start = np.random.default_rng(random_state).standard_normal(min(shape))
-    left, values, right = svds(filled, k=max(rank, 1), v0=start)
+    left, values, right = svds(filled, k=rank, v0=start)
     largest_first = np.argsort(values)[::-1][:rank]
     user, item = np.zeros((log.n_users, n_factors)), np.zeros((log.n_items, n_factors))
     user[:, :rank] = left[:, largest_first]

@@ -31,7 +31,7 @@ from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.factorization.penalty import Offsets, Penalty, Side
 from unskew.tables import count_noun
-from unskew.threads import Workers
+from unskew.threads import Workers, interruptible_ranges
 from unskew.types import Floats, IntVector, Matrix, RowStarts, Vector
 
 MAX_TASKS = 16
@@ -40,6 +40,8 @@ CELLS_PER_TASK = 25_000
 so the result does not depend on the number of threads."""
 MAX_CELLS = 100_000
 """The Gram matrix of a longer row is added up in pieces of this size, by all threads."""
+CELLS_AT_ONCE = 1 << 17
+"""About the cells that compiled code works on before it can be interrupted."""
 VECTOR_BYTES = 32
 """Kernels work on vectors of 256 bits: ``lanes`` is how many numbers such a vector has."""
 
@@ -83,7 +85,9 @@ class SortedCells:
         starts = np.zeros(n_rows + 1, np.int64)
         find_starts(row, starts)
         entries = np.empty(row.size, entry_type(dtype, n_opposite))
-        sort_cells(row, opposite, rating, weight, starts, entries)
+        free = starts[:-1].copy()
+        for cells in interruptible_ranges(0, row.size, CELLS_AT_ONCE):
+            sort_cells(cells, row, opposite, rating, weight, free, entries)
         return cls(starts, entries, np.ones(n_rows, dtype), even_ranges(starts), side)
 
     @property
@@ -124,6 +128,18 @@ class SortedCells:
     def long_rows(self) -> list[int]:
         """Rows with so many cells that all threads share the work of each."""
         return np.flatnonzero(np.diff(self.starts) > MAX_CELLS).tolist()
+
+    def cut(self, rows: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """Ranges of rows with about :data:`CELLS_AT_ONCE` cells; work can stop between them.
+
+        Kernels that solve several rows at once find them in the same groups as without cuts.
+        """
+        from unskew.kernels.vectors import N_SYSTEMS
+
+        first, end = rows
+        n_parts = max(1, int(self.starts[end] - self.starts[first]) // CELLS_AT_ONCE)
+        groups = -(-(end - first) // (n_parts * N_SYSTEMS))
+        return interruptible_ranges(first, end, max(groups, 1) * N_SYSTEMS)
 
     def release(self, rows: tuple[int, int]) -> None:
         """Say that these rows are not read again soon; cells in files give their memory back."""
@@ -324,7 +340,7 @@ class Objective:
         )
 
         def solve(rows: tuple[int, int]) -> int:
-            unsolved = solve_rows(rows, *arguments, solved, minima)
+            unsolved = max(solve_rows(part, *arguments, solved, minima) for part in cells.cut(rows))
             cells.release(rows)
             return unsolved
 

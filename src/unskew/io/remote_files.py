@@ -54,7 +54,9 @@ class RemotePath:
                 f"{self.address} cannot be read: {error}.",
                 remedy="Install the package that fsspec names for this kind of address.",
             ) from error
-        except (OSError, ValueError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # packages for addresses raise errors of any type
             raise BadFileError(
                 f"{self.address} cannot be read: {error}.",
                 remedy="Check the address and the rights to read it.",

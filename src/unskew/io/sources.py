@@ -17,6 +17,7 @@ from typing import BinaryIO, Literal, TypeAlias, cast
 
 from unskew.errors import BadFileError, UsageError
 from unskew.io.remote_files import RemotePath, is_remote
+from unskew.tables import is_unicode
 
 Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "arrow"]
 FilePath: TypeAlias = Path | zipfile.Path
@@ -110,6 +111,14 @@ class FileSource:
                 parameter="columns",
                 remedy="Leave `columns` out.",
             )
+        for column in columns:
+            if not is_unicode(column):
+                raise UsageError(
+                    f"the column name {column!r} has bytes that are not UTF-8.",
+                    parameter="columns",
+                    value=column,
+                    remedy="Write names of columns in UTF-8.",
+                )
         is_guessed = format is None and inferred == "csv"
         path = RemotePath(name) if is_remote(name) else Path(name)
         return cls(None if name == STANDARD_STREAM else path, inferred, columns, is_guessed)

@@ -13,19 +13,27 @@ from pathlib import Path
 from typing import BinaryIO
 
 from unskew.errors import FileWriteError, UnskewError, UsageError
+from unskew.io.remote_files import is_remote
 from unskew.settings import describe
 
 DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(?:dev|proc/self)/fd/([0-9]+)")
 """Names of open files of this process, which a shell passes for ``>(command)``, for example."""
 STANDARD_DESCRIPTORS = {"out": 1, "err": 2}
 TEMPORARY = ".unskew-"
-"""How the names of files begin that are not complete yet."""
+"""How the names of files begin that are not complete yet; 16 hexadecimal digits follow."""
 
 
 def as_path(path: object, parameter: str = "path") -> Path:
     """The path of a file; an error if ``path`` is not text or a path."""
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
+        if isinstance(text, str) and is_remote(text):
+            raise UsageError(
+                f"`{parameter}` must be a file of this machine; got {describe(path)}.",
+                parameter=parameter,
+                value=path,
+                remedy="Write or read a file here, and copy it with the tools of the other place.",
+            )
         if isinstance(text, str) and text:
             return Path(text)
     raise UsageError(
@@ -50,7 +58,7 @@ def open_new(path: Path | str) -> Iterator[BinaryIO]:
     pipe, is written to and never replaced.
     """
     with _name_failures(path):
-        target = Path(path)
+        target = as_path(path)
         descriptor = _find_descriptor(target)
         if descriptor is not None:
             opened = _open_stream(os.dup(descriptor))
@@ -102,8 +110,8 @@ def _replace(path: Path) -> Iterator[BinaryIO]:
     temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     try:
         descriptor, is_named = _open_temporary(temporary)
+        _lock(descriptor)
         if not is_named:
-            _lock(descriptor)
             _remove_abandoned(path.parent)
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -137,12 +145,16 @@ def _remove_abandoned(folder: Path) -> None:
     """Remove temporary files whose process was killed between naming and renaming them.
 
     A process holds the lock of its file before the file has a name, so a free lock says that the
-    process has ended.
+    process has ended. Links, pipes and files with other names stay.
     """
-    for path in folder.glob(f"{TEMPORARY}*"):
-        with suppress(OSError), path.open("rb") as file:
-            if _lock(file.fileno()):
-                path.unlink()
+    for path in folder.glob(TEMPORARY + "[0-9a-f]" * 16):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor):
+                    path.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def _open_temporary(path: Path) -> tuple[int, bool]:

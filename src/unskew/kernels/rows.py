@@ -122,16 +122,19 @@ def find_starts(row: Codes, starts: Offsets) -> None:
 
 @compiled
 def sort_cells(
+    cells: tuple[int, int],
     row: Codes,
     opposite: Codes,
     rating: Floats,
     weight: Floats,
-    starts: Offsets,
+    free: Offsets,
     entries: Entries,
 ) -> None:
-    """Sort cells by row with a counting sort; the cells of a row keep their order."""
-    free = starts[:-1].copy()
-    for cell in range(row.size):
+    """Sort the cells ``cells[0]`` to ``cells[1]`` by row; the cells of a row keep their order.
+
+    It is a part of a counting sort: ``free`` is the next free place of each row, and moves on.
+    """
+    for cell in range(cells[0], cells[1]):
         position = free[row[cell]]
         free[row[cell]] = position + 1
         entries[position].opposite = opposite[cell]

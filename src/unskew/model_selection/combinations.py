@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.model_selection.folds import TrainingRatings
-from unskew.settings import Instance, describe, unfitted_copy
+from unskew.settings import Instance, describe, is_finite_number, unfitted_copy
 
 Settings: TypeAlias = dict[str, Any]
 PENALTIES = ("l2", "ridge", "ridge_per_weight", "prior_precision")
@@ -124,14 +125,18 @@ def check_transforms(transforms: Sequence[Any], propensities: object) -> None:
 
 
 def group_paths(combinations: list[Settings]) -> Iterator[list[Settings]]:
-    """Groups of settings that differ only in the penalty, in increasing order of it."""
+    """Groups of settings that differ only in the penalty, in increasing order of it.
+
+    What is no number, such as "auto", comes last.
+    """
 
     def others(settings: Settings) -> str:
         rest = {name: value for name, value in settings.items() if name not in PENALTIES}
         return json.dumps(rest, default=str, sort_keys=True)
 
     def penalties(settings: Settings) -> list[float]:
-        return [settings.get(name, 0.0) for name in PENALTIES]
+        values = [settings.get(name, 0.0) for name in PENALTIES]
+        return [value if is_finite_number(value) else math.inf for value in values]
 
     for _, path in groupby(sorted(combinations, key=others), key=others):
         yield sorted(path, key=penalties)

@@ -163,7 +163,7 @@ class LeaderboardData:
                 parameter="draw",
                 value=self.draw,
             )
-        require_list("published", self.published, of="rows")
+        require_list("published", self.published, of="rows", allow_none=False)
         for row in self.published:
             Instance(Mapping, remedy="Pass a list of dicts.")("published", row)
 

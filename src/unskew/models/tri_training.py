@@ -134,9 +134,11 @@ class TriTraining(FactorRecommender):
     ) -> tuple[Ratings, float]:
         """Random cells on which two models agree, labelled by the first, and their share."""
         n_drawn = max(1, round(min(self.candidates * len(log), log.n_cells)))
-        cells = np.arange(log.n_cells)
-        if n_drawn < log.n_cells:
-            cells = rng.choice(log.n_cells, n_drawn, replace=False)
+        cells = (
+            rng.choice(log.n_cells, n_drawn, replace=False)
+            if n_drawn < log.n_cells
+            else np.arange(log.n_cells)
+        )
         user, item = user_and_item(cells, log.n_items)
         label = first.predict(user, item)
         agrees = np.abs(label - second.predict(user, item)) <= self.epsilon

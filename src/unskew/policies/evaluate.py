@@ -94,7 +94,7 @@ def evaluate_policies(
         )
     require_list("estimators", estimators, of="names")
     Instance(Policy, allow_none=True)("logging", logging)
-    if transform is not None and not callable(transform):
+    if transform is not None and (not callable(transform) or isinstance(transform, type)):
         raise UsageError(
             f"`transform` must change weights, as Clip(20) does; got {describe(transform)}.",
             parameter="transform",

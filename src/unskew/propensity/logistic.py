@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias, get_args
 
@@ -64,7 +64,7 @@ def list_penalties(ridge: Any) -> list[float]:
         if ridge != "cv":
             raise UnknownNameError("ridge", ridge, ("cv",))
         return list(RIDGE_GRID)
-    values = list(ridge) if np.iterable(ridge) else [ridge]
+    values = list(ridge) if isinstance(ridge, Iterable) and np.iterable(ridge) else [ridge]
     if not values:
         raise UsageError(
             "`ridge` is an empty list.",

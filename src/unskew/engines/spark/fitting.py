@@ -38,7 +38,7 @@ from unskew.factorization.engine import FrameFitRequest, FrameFitResult
 from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import Objective, SortedCells
 from unskew.factorization.solution import Solution, Solver, minimize
-from unskew.threads import Workers
+from unskew.threads import Workers, cancel_jobs_on_interrupt
 from unskew.types import SeenItems
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ def fit_on_spark(engine: SparkEngine, request: FrameFitRequest) -> FrameFitResul
     A sweep is one Spark job.
     """
     log = SparkLog.read(engine, request.frame, request.propensity)
+    with cancel_jobs_on_interrupt(log.frame.sparkSession):
+        return _fit_log(engine, request, log)
+
+
+def _fit_log(engine: SparkEngine, request: FrameFitRequest, log: SparkLog) -> FrameFitResult:
     n_tasks = check_executors(log.frame.sparkSession)
     if request.relevance_threshold is not None:
         require_threshold(request.relevance_threshold)

@@ -28,6 +28,7 @@ from unskew.estimators.transforms import Clip
 from unskew.evaluation.backends.narwhals.metric_input import MetricProbe
 from unskew.metrics.metric import Metric, MetricInput, compares_logged_cells, find_metric
 from unskew.settings import WholeNumber
+from unskew.threads import cancel_jobs_on_interrupt
 from unskew.types import RandomState, Vector
 
 if TYPE_CHECKING:
@@ -98,18 +99,8 @@ class SparkFold:
         if fitted.relevance_threshold is not None:
             validation = validation.binarize(fitted.relevance_threshold)
         probe, spec = _probe(criterion, chosen)
-        scale = None
-        if "scale" in probe.reads:
-            scale = validation.frame.select("rating").distinct().toArrow()["rating"].to_numpy()
-        users = fitted.user_factors_frame
-        cells = validation.frame.join(users, "user", "left")
-        if spec.unit is not None:
-            cells = cells.repartition(spec.unit)  # all cells of a unit in one partition
-        try:
-            sum_batches = _make_sum_batches(fitted, criterion, spec, scale)
-            rows = cells.mapInArrow(sum_batches, PARTIAL_SUMS).collect()
-        finally:
-            users.unpersist()
+        with cancel_jobs_on_interrupt(validation.frame.sparkSession):
+            rows = _sum_cells(fitted, validation, criterion, probe, spec)
         if not rows:
             raise UsageError(
                 "a fold has no ratings to score on.",
@@ -119,6 +110,25 @@ class SparkFold:
         sums: Sums = reduce(add, (pickle.loads(row["sums"]) for row in rows))
         scope = Scope(sum(row["n_cells"] for row in rows), self.universe)
         return float(chosen.from_sums(spec, sums, scope).value[0])
+
+
+def _sum_cells(
+    fitted: Any, validation: SparkLog, metric: Metric, probe: ScaleProbe, spec: SumSpec
+) -> list[Any]:
+    """Rows of pickled sums over the validation ratings of some users, one for each task."""
+    scale = None
+    if "scale" in probe.reads:
+        scale = validation.frame.select("rating").distinct().toArrow()["rating"].to_numpy()
+    users = fitted.user_factors_frame
+    cells = validation.frame.join(users, "user", "left")
+    if spec.unit is not None:
+        cells = cells.repartition(spec.unit)  # all cells of a unit in one partition
+    try:
+        return cells.mapInArrow(
+            _make_sum_batches(fitted, metric, spec, scale), PARTIAL_SUMS
+        ).collect()
+    finally:
+        users.unpersist()
 
 
 class ScaleProbe(MetricProbe):
@@ -238,8 +248,9 @@ def split(
     """
     WholeNumber(least=2)("n_folds", n_folds)
     log = SparkLog.read(engine, frame, propensity)
-    counts = log.count()
-    n_users = log.frame.select("user").distinct().count()
+    with cancel_jobs_on_interrupt(log.frame.sparkSession):
+        counts = log.count()
+        n_users = log.frame.select("user").distinct().count()
     if engine.collect_users:
         require_driver_memory(n_users, 0, counts.n_ratings)
     universe = Universe(*(engine.universe or (n_users, len(counts.items))))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any, TypeAlias, cast
 
@@ -16,6 +16,7 @@ import narwhals.stable.v2 as nw
 from unskew.data.frames import BACKENDS, LazyFrame, open_lazily
 from unskew.errors import DataError, UnskewError
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, column
+from unskew.threads import cancel_jobs_on_interrupt
 
 Totals: TypeAlias = Mapping[str, float]
 """Sums over rows or units, by name."""
@@ -266,12 +267,18 @@ class FrameTable:
 
 @contextmanager
 def translated_errors(frame: LazyFrame) -> Iterator[None]:
-    """Turn errors of the frame's library into ours.
+    """Turn errors of the frame's library into ours, and cancel jobs of Spark on Ctrl-C.
 
     The warning of pandas about many columns is ignored, because a caller cannot avoid it.
     """
+    is_spark = frame.implementation.is_pyspark() or frame.implementation.is_pyspark_connect()
     try:
-        with warnings.catch_warnings():
+        with (
+            warnings.catch_warnings(),
+            cancel_jobs_on_interrupt(nw.to_native(frame).sparkSession)
+            if is_spark
+            else nullcontext(),
+        ):
             warnings.filterwarnings("ignore", message="DataFrame is highly fragmented")
             yield
     except UnskewError:
