@@ -147,8 +147,8 @@ def test_what_cannot_be_done_is_named() -> None:
         ENGINE.predict_frame(model, FRAME, name="rating")
     with pytest.raises(UsageError, match="must be the name of a column, or a model by rating"):
         model.fit(FRAME, [0.5] * len(FRAME), engine=ENGINE)
+    weigh = unskew.LogisticPropensity().fit(WORLD.log)
     with pytest.raises(UsageError, match=r"cannot be computed in a data frame"):
-        weigh = unskew.LogisticPropensity().fit(WORLD.log)
         model.fit(FRAME, weigh, engine=ENGINE)
     with pytest.raises(UsageError, match="cannot choose `l2`"):
         MatrixFactorization(2).fit(FRAME, "propensity", engine=ENGINE)

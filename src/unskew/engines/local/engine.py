@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +63,6 @@ class LocalEngine:
     item: str | None = None
     rating: str | None = None
     n_threads: int | None = None
-    name: ClassVar[str] = "local"
 
     def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:
         """Fit Eq. (14) to the rows of a data frame."""
