@@ -22,7 +22,7 @@ from unskew.ranking.positions import rank_cells
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.UnskewWarning")
 
-WORLD = unskew.simulate(40, 30, density=0.2, alpha=0.5, random_state=3)
+WORLD = unskew.simulate(60, 12, density=0.2, alpha=0.5, random_state=3)
 FRAME = pd.DataFrame(
     {
         "user_id": [f"u{code:03}" for code in WORLD.log.user],
@@ -39,10 +39,11 @@ LIBRARIES: dict[str, Callable[[pd.DataFrame], Any]] = {
     "pyarrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
     "DuckDB": lambda frame: duckdb.connect().from_df(frame),
 }
+ITEMS = np.arange(12)
 CELLS = FRAME["user_id"], FRAME["item_id"]
 SETTINGS: dict[str, Any] = {"n_factors": 2, "l2": 5.0, "max_iter": 5, "tol": 0.0}
 SHARES = {float(rating): 0.2 for rating in range(1, 6)}
-ENGINE = LocalEngine(universe=(40, 30))
+ENGINE = LocalEngine(universe=(60, 12))
 
 
 def rows_of(frame: Any) -> pd.DataFrame:
@@ -58,7 +59,7 @@ def rows_of(frame: Any) -> pd.DataFrame:
 def test_every_library_gives_the_numbers_of_arrays(library: str) -> None:
     frame = LIBRARIES[library](FRAME)
     train, test = ENGINE.split_frame(frame, share=0.3, random_state=1)
-    weigh = unskew.NaiveBayesPropensity().fit_frame(train, mcar=SHARES, universe=(40, 30))
+    weigh = unskew.NaiveBayesPropensity().fit_frame(train, mcar=SHARES, universe=(60, 12))
     model = MatrixFactorization(**SETTINGS).fit(train, weigh, engine=ENGINE)
     scored = ENGINE.rank_frame(model, ENGINE.predict_frame(model, test), exclude=train)
     result = unskew.evaluate_frame(
@@ -66,7 +67,7 @@ def test_every_library_gives_the_numbers_of_arrays(library: str) -> None:
         prediction="prediction",
         position="position",
         metrics=["mse", "dcg@5"],
-        universe=(40, 30),
+        universe=(60, 12),
         propensity="tested",
     )
     best = rows_of(ENGINE.recommend_frame(model, k=3, exclude=train))
@@ -76,7 +77,7 @@ def test_every_library_gives_the_numbers_of_arrays(library: str) -> None:
         rows_of(test), rows_of(FRAME[is_test]), check_dtype=False, check_exact=True
     )
     parts = FRAME[~is_test], FRAME[is_test]
-    here, held = (Ratings.from_frame(part, universe=(40, 30)) for part in parts)
+    here, held = (Ratings.from_frame(part, items=ITEMS, universe=(60, 12)) for part in parts)
     weights = unskew.NaiveBayesPropensity().fit(here, mcar=SHARES)
     expected = MatrixFactorization(**SETTINGS).fit(here, weights)
     assert model.history_ == expected.history_
@@ -150,7 +151,7 @@ def test_what_cannot_be_done_is_named() -> None:
     weigh = unskew.LogisticPropensity().fit(WORLD.log)
     with pytest.raises(UsageError, match=r"cannot be computed in a data frame"):
         model.fit(FRAME, weigh, engine=ENGINE)
-    with pytest.raises(UsageError, match="cannot choose `l2`"):
+    with pytest.raises(UsageError, match="cannot choose l2: it reads the log itself"):
         MatrixFactorization(2).fit(FRAME, "propensity", engine=ENGINE)
     model.user_factors_frame, model.users_ = "on Spark", np.empty(0, np.int64)
     with pytest.raises(UsageError, match="factors of the users of this MatrixFactorization are on"):
