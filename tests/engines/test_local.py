@@ -91,7 +91,7 @@ def test_every_library_gives_the_numbers_of_arrays(library: str) -> None:
     ranked = unskew.evaluate(
         held, expected, metrics=["dcg@5"], estimators=["ips"], exclude=here, **options
     )
-    for row in [*rated.rows, *ranked.rows]:
+    for row in [*rated, *ranked]:
         found = result.risk("prediction", metric=row.metric, estimator=row.estimator)
         assert found.estimate == pytest.approx(row.estimate, rel=1e-9)
         assert found.std_error == pytest.approx(row.std_error, rel=1e-9)
