@@ -27,7 +27,7 @@ from unskew.errors import (
 )
 from unskew.settings import describe, require_name
 from unskew.tables import count_noun
-from unskew.types import Vector
+from unskew.types import IntVector, Vector
 
 EagerFrame = nw.DataFrame[Any]
 LazyFrame = nw.LazyFrame[Any]
@@ -334,7 +334,7 @@ def read_frame(frame: object, names: Sequence[str] | None = None) -> EagerFrame:
     return (opened if names is None else opened.select(*names)).collect()
 
 
-def put_column(frame: object, name: str, values: Vector) -> Any:
+def put_column(frame: object, name: str, values: Vector | IntVector) -> Any:
     """``frame`` with one more column of numbers, in the library of the frame."""
     rows = read_frame(frame)
     require_new_name(name, rows.columns)
@@ -368,8 +368,8 @@ def split_rows(frame: object, columns: Sequence[str], share: float, seed: int) -
     """
     limit = round(share * HASH_RANGE)
     if nw.from_native(cast(Any, frame)).implementation.is_duckdb():
-        ids = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}"' for name in columns)
-        draw = f"('0x' || substr(md5(concat_ws('|', {ids}, {seed})), 1, 8))::BIGINT"
+        quoted = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}"' for name in columns)
+        draw = f"('0x' || substr(md5(concat_ws('|', {quoted}, {seed})), 1, 8))::BIGINT"
         relation = cast(Any, frame)
         return relation.filter(f"{draw} >= {limit}"), relation.filter(f"{draw} < {limit}")
     rows = read_frame(frame)

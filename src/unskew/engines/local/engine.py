@@ -22,6 +22,7 @@ from unskew.data.frames import (
 )
 from unskew.data.ids import Ids, encode, find_codes
 from unskew.data.ratings import Ratings
+from unskew.data.universe import UniverseLike
 from unskew.errors import UsageError
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
 from unskew.ranking.positions import rank_cells
@@ -137,7 +138,7 @@ class LocalEngine:
         if propensity is not None:
             columns.append(find_column("propensity", propensity, list(open_lazily(frame)[1])))
         rows = read_frame(frame, columns)
-        universe = "log" if self.universe is None else self.universe
+        universe: UniverseLike = "log" if self.universe is None else self.universe
         cells = id_column(rows, names["user"]), id_column(rows, names["item"])
         log = Ratings.from_arrays(*cells, number_column(rows, names["rating"]), universe=universe)
         return log, None if propensity is None else number_column(rows, columns[-1])

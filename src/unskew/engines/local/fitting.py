@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unskew.data.clicks import binarize
 from unskew.data.factors import Factors
+from unskew.data.universe import Universe
 from unskew.data.weights import training_weights, weighted_mean
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.engine import FrameFitRequest, FrameFitResult
@@ -29,6 +30,7 @@ SOLVERS: Mapping[str, Callable[[Objective], Solver[Any, Factors]]] = {
 def fit_in_memory(engine: LocalEngine, request: FrameFitRequest) -> FrameFitResult:
     """Read the log, sort it both ways, and alternate between users and items."""
     log, propensities = engine.read_log(request.frame, request.propensity)
+    universe = Universe(*(engine.universe or (log.n_users, log.n_items)))
     threshold = request.relevance_threshold
     target = log if threshold is None else binarize(log, threshold)
     weight = training_weights(target, propensities, normalize=request.normalize)
@@ -39,7 +41,7 @@ def fit_in_memory(engine: LocalEngine, request: FrameFitRequest) -> FrameFitResu
             *columns, shape=(log.n_users, log.n_items), dtype=request.dtype, workers=workers
         )
         objective = Objective(
-            *cells, request.n_factors, request.offsets, request.penalty(log.universe), workers
+            *cells, request.n_factors, request.offsets, request.penalty(universe), workers
         )
         start = request.initial_factors or small_random(
             (log.n_users, log.n_items),
@@ -61,5 +63,5 @@ def fit_in_memory(engine: LocalEngine, request: FrameFitRequest) -> FrameFitResu
     by_user = cells[0]
     seen = by_user.starts, by_user.opposite.astype("int32")
     limits = float(target.rating.min()), float(target.rating.max())
-    size = log.universe, len(log), limits
+    size = universe, len(log), limits
     return FrameFitResult(solution, mean, log.users, log.items, seen, None, *size)
