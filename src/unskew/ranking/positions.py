@@ -427,10 +427,10 @@ def rank_cells(
     candidates = Candidates(n_users, n_items).without(*group_items(others, n_users, n_items))
     position: IntVector = candidates.count[user] + np.int32(1)
     if cells.size:
-        found = compute_positions(
+        counts = compute_positions(
             user[is_known], item[is_known], n_users, n_items, scorer, candidates=candidates
         )
-        position[is_known] = found.above + (found.equal + 1) // 2
+        position[is_known] = counts.above + (counts.equal + 1) // 2
     return position
 
 

@@ -153,7 +153,7 @@ class LocalEngine:
         if frame is None:
             return np.empty(0, np.int64)
         ids = zip(self._read_ids(frame), (users, items), strict=True)
-        user, item = (find_codes(own, known) for own, known in ids)
+        user, item = (find_codes(values, vocabulary) for values, vocabulary in ids)
         is_known = (user >= 0) & (item >= 0)
         return np.unique(cell_numbers(user[is_known], item[is_known], len(items)))
 
