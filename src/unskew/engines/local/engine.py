@@ -48,15 +48,15 @@ class LocalEngine:
     --------
     >>> import pyarrow as pa
     >>> from unskew import MatrixFactorization, simulate
-    >>> log = simulate(30, 20, density=0.4, alpha=0.5, random_state=0).log
+    >>> log = simulate(30, 20, density=0.2, alpha=0.5, random_state=0).log
     >>> table = pa.table({"user_id": log.user, "item_id": log.item, "rating": log.rating})
     >>> engine = LocalEngine()
     >>> train, test = engine.split_frame(table, share=0.3)
-    >>> model = MatrixFactorization(2, 1.0).fit(train, engine=engine)
+    >>> model = MatrixFactorization(2, 20.0, tol=1e-3).fit(train, engine=engine)
     >>> engine.rank_frame(model, test, exclude=train).column_names
     ['user_id', 'item_id', 'rating', 'position']
-    >>> engine.recommend_frame(model, k=2, exclude=train).num_rows
-    60
+    >>> engine.recommend_frame(model, k=2, exclude=train).column_names
+    ['user_id', 'item_id', 'score', 'position']
     """
 
     universe: tuple[int, int] | None = None
