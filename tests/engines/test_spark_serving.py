@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +69,32 @@ def test_the_whole_job_gives_the_numbers_of_the_same_job_here(spark: Any) -> Non
     assert best["user_id"].tolist() == mine["user_id"].tolist()
     assert best["item_id"].tolist() == mine["item_id"].tolist()
     np.testing.assert_allclose(best["score"], mine["score"], rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "connect"])
+def test_one_job_gives_the_numbers_of_pandas_on_a_cluster_and_on_connect(master: str) -> None:
+    """In a process of its own, since one process has one session.
+
+    The fit stops at a tolerance of 1e-3. Spark then solves the users once more, so predictions and
+    what is computed from them differ by about that; DuckDB and pandas do the same steps.
+    """
+    if master == "connect":
+        pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
+    script = Path(__file__).with_name("one_job.py")
+    done = subprocess.run(
+        [sys.executable, str(script), master], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert ("connect" in summary["session"]) == (master == "connect")
+    assert summary["evaluation"] < 1e-3
+    assert summary["DuckDB"] < 1e-9
+    assert summary["objective"] < 1e-9
+    assert summary["same_lists"]
+    assert summary["n_recommended"] == 180
+    assert summary["n_users_on_driver"] == 0
 
 
 def test_a_model_without_users_on_spark_is_named() -> None:

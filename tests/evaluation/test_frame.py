@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import duckdb
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -1086,3 +1087,27 @@ def test_estimated_propensities_take_at_most_one_more_query(
     from_frame(pl.LazyFrame(UNWEIGHTED), propensity=model, **options)
     assert len(fetched) == n_queries
     assert max(fetched) <= 5
+
+
+def test_no_query_adds_an_empty_set_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark Connect refuses ``withColumns`` without columns, and no other library does."""
+    n_added: list[int] = []
+    add = nw.LazyFrame.with_columns
+
+    def count(frame: Any, *columns: Any) -> Any:
+        listed = [each for part in columns for each in (part if is_iterator(part) else [part])]
+        n_added.append(len(listed))
+        return add(frame, *listed)
+
+    def is_iterator(part: Any) -> bool:
+        return hasattr(part, "__next__") or isinstance(part, list)
+
+    monkeypatch.setattr(nw.LazyFrame, "with_columns", count)
+    sample = dict.fromkeys(map(float, range(1, 6)), 10)
+    weigh = NaiveBayesPropensity().fit(LOG, mcar=sample, universe=SPACE)
+    evaluate_frame(
+        pl.DataFrame(COLUMNS), prediction="a", propensity=weigh, metrics=["mse"], universe=SPACE
+    )
+
+    assert n_added
+    assert min(n_added) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,13 @@ from unskew.cli.options import list_learners
 from unskew.errors import MissingExtraError, UnknownNameError, UnskewWarning, UsageError
 from unskew.registry import engine_for, engine_names
 from unskew.workflows import engines
-from unskew.workflows.engines import choose_engine, fit_from_file, reads_files, takes_engine
+from unskew.workflows.engines import (
+    choose_engine,
+    fit_from_file,
+    reads_files,
+    reads_frames,
+    takes_engine,
+)
 from unskew.workflows.requests import TrainingRequest
 from unskew.workflows.training import fit_model, read_training_data
 
@@ -133,3 +140,20 @@ def test_what_an_engine_that_reads_files_cannot_do_is_said(
     usual: dict[str, Any] = {"log": path, "settings": {"l2": 1.0}, "engine": "disk"}
     with pytest.raises(UsageError, match=message):
         fit_from_file(TrainingRequest(**usual | changes), "disk")
+
+
+def test_the_table_of_the_docs_is_what_the_code_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    section = page.split("## Which engine fits which learner")[1].split("\n## ")[0]
+    cells = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    documented = {
+        learner: set(re.findall(r"`(\w+)`", engines_of))
+        for engines_of, learners in cells
+        for learner in re.findall(r"`([\w-]+)`", learners)
+    }
+
+    def find_engines_of(learner: str) -> set[str]:
+        engines_of = {"local", "gpu"} if takes_engine(learner) else {"local"}
+        return {*engines_of, "spark", "disk"} if reads_frames(learner) else engines_of
+
+    assert documented == {learner: find_engines_of(learner) for learner in list_learners()}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from hashlib import md5
 from importlib.util import find_spec
 from numbers import Real
 from typing import Any, cast
@@ -26,7 +27,7 @@ from unskew.errors import (
 )
 from unskew.settings import describe, require_name
 from unskew.tables import count_noun, is_unicode
-from unskew.types import Vector
+from unskew.types import IntVector, Vector
 
 EagerFrame = nw.DataFrame[Any]
 LazyFrame = nw.LazyFrame[Any]
@@ -34,6 +35,8 @@ BACKENDS = ("polars", "pandas", "pyarrow")
 """Libraries to make a frame with; the first that is installed is the default."""
 LIBRARIES = (*BACKENDS, "modin", "cudf")
 """Libraries that a caller may name."""
+HASH_RANGE = 1 << 32
+"""The number of values of :func:`hash_ids`."""
 
 
 def open_frame(frame: object) -> EagerFrame:
@@ -295,6 +298,16 @@ def add_column(
     ``build(view, names)`` adds the column to the view that :func:`open_lazily` returns.
     """
     opened, names = open_lazily(frame)
+    require_new_name(name, names)
+    built = build(opened, names).select(*names.values(), name)
+    if is_frame(frame):
+        return built.collect().to_native()
+    native = built.to_native()
+    return native.toDF(*names, name) if built.implementation.is_spark_like() else native
+
+
+def require_new_name(name: str, names: Iterable[str]) -> None:
+    """Raise an error unless ``name`` can be the name of a new column beside ``names``."""
     if not isinstance(name, str) or not name or not is_unicode(name):
         raise UsageError(
             f"`name` must be the name of a column; got {describe(name)}.",
@@ -308,11 +321,78 @@ def add_column(
             value=name,
             remedy="Choose another `name=...`, or drop the column first.",
         )
-    built = build(opened, names).select(*names.values(), name)
-    if is_frame(frame):
-        return built.collect().to_native()
-    native = built.to_native()
-    return native.toDF(*names, name) if built.implementation.is_spark_like() else native
+
+
+def read_frame(frame: object, names: Sequence[str] | None = None) -> EagerFrame:
+    """The columns ``names`` of any data frame or relation, or all of them, read into memory."""
+    opened, _ = open_lazily(frame)
+    if opened.implementation.is_spark_like():
+        raise DataError(
+            "a data frame of Spark is not read into the memory of this process.",
+            remedy="Use SparkEngine().",
+        )
+    return (opened if names is None else opened.select(*names)).collect()
+
+
+def put_column(frame: object, name: str, values: Vector | IntVector) -> Any:
+    """``frame`` with one more column of numbers, in the library of the frame."""
+    rows = read_frame(frame)
+    require_new_name(name, rows.columns)
+    column = nw.new_series(name, values, backend=rows.implementation)
+    return return_frame(rows.with_columns(column), like=frame)
+
+
+def return_frame(rows: EagerFrame, *, like: object) -> Any:
+    """Rows as a native frame of the library of ``like``; a relation is one of its connection."""
+    opened = nw.from_native(cast(Any, like))
+    native = rows.to_native()
+    if opened.implementation.is_duckdb():
+        return cast(Any, like).query("unused", "SELECT * FROM native")
+    return native.lazy() if opened.implementation.is_polars() and _is_lazy(opened) else native
+
+
+def make_frame_like(columns: Mapping[str, Any], like: object | None) -> Any:
+    """A native frame of the library of ``like``; of the first one installed without it."""
+    if like is None:
+        return make_frame(columns)
+    opened, _ = open_lazily(like)
+    library = opened.implementation.value
+    made = make_frame(columns, library if library in LIBRARIES else "pyarrow")
+    return return_frame(open_frame(made), like=like)
+
+
+def split_rows(frame: object, columns: Sequence[str], share: float, seed: int) -> tuple[Any, Any]:
+    """The rows outside and inside of a sample that is drawn by a hash of ``columns``.
+
+    The first 32 bits of the MD5 hash of ``user|item|seed`` decide, in every library.
+    """
+    limit = round(share * HASH_RANGE)
+    if nw.from_native(cast(Any, frame)).implementation.is_duckdb():
+        quoted = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}"' for name in columns)
+        draw = f"('0x' || substr(md5(concat_ws('|', {quoted}, {seed})), 1, 8))::BIGINT"
+        relation = cast(Any, frame)
+        return relation.filter(f"{draw} >= {limit}"), relation.filter(f"{draw} < {limit}")
+    rows = read_frame(frame)
+    ids = [id_column(rows, name).tolist() for name in columns]
+    is_drawn = [hash_ids(*cell, seed) < limit for cell in zip(*ids, strict=True)]
+    parts = (rows.filter([not drawn for drawn in is_drawn]), rows.filter(is_drawn))
+    train, test = (return_frame(part, like=frame) for part in parts)
+    return train, test
+
+
+def hash_ids(*parts: object) -> int:
+    """The first 32 bits of the MD5 hash of the parts, joined by ``|``.
+
+    >>> hash_ids("ann", 7, 0)
+    340977958
+    """
+    text = "|".join(map(str, parts))
+    digest = md5(text.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def _is_lazy(opened: Any) -> bool:
+    return isinstance(opened, nw.LazyFrame)
 
 
 def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:

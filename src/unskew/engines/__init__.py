@@ -31,6 +31,9 @@ and their requests and results are in ``unskew.factorization.engine``,
 ``Ranker`` is in ``unskew.ranking.positions``, ``FrameFolds`` in ``unskew.model_selection.folds``.
 An engine need not inherit from them: having the methods is enough.
 
+:class:`LocalEngine` fits and serves data frames of any library in this process, with the methods
+that :class:`SparkEngine` has for those of Spark.
+
 ``engine="auto"`` of ``fit`` is ``"spark"`` for a Spark data frame, ``"disk"`` for the path of
 Parquet files, and ``"local"`` otherwise.
 

@@ -1,5 +1,6 @@
-"""Engines: a GPU, a Spark cluster, files on disk."""
+"""Engines: this process, a GPU, a Spark cluster, files on disk."""
 
 from unskew.engines.disk.engine import DiskEngine as DiskEngine
 from unskew.engines.gpu.engine import GpuEngine as GpuEngine
+from unskew.engines.local.engine import LocalEngine as LocalEngine
 from unskew.engines.spark.engine import SparkEngine as SparkEngine

@@ -66,12 +66,12 @@ class Candidates:
         shape = self.n_users, self.n_items
         if self.lists is not None:
             listed = self._cells_of(self.lists)
-            return replace(self, lists=_group(listed[find_cells(listed, cells) < 0], *shape))
+            return replace(self, lists=group_items(listed[find_cells(listed, cells) < 0], *shape))
         if self.is_listed is not None:
             cells = cells[self.is_listed[cells % self.n_items]]
         if self.hidden is not None:
             cells = np.union1d(cells, self._cells_of(self.hidden))
-        return replace(self, hidden=_group(cells, *shape))
+        return replace(self, hidden=group_items(cells, *shape))
 
     def take(self, users: IntVector) -> Candidates:
         """The candidates of some users, in their order; users may be repeated."""
@@ -120,7 +120,7 @@ def read_candidates(
     chosen = Candidates(len(users), len(items))
     if is_frame(candidates):
         cells = _read_frame(users, items, candidates)
-        chosen = replace(chosen, lists=_group(cells, len(users), len(items)))
+        chosen = replace(chosen, lists=group_items(cells, len(users), len(items)))
     elif candidates is not None:
         is_listed = np.zeros(len(items), bool)
         is_listed[_find_known(candidates, items, "item")] = True
@@ -128,7 +128,7 @@ def read_candidates(
     if exclude is None:
         return chosen
     excluded = _find_excluded(users, items, exclude)
-    return chosen.without(*_group(excluded, len(users), len(items)))
+    return chosen.without(*group_items(excluded, len(users), len(items)))
 
 
 def select_users(seen: SeenItems, users: IntVector) -> SeenItems:
@@ -213,7 +213,8 @@ def _find_known(ids: CandidatesLike, vocabulary: Ids, kind: str) -> IntVector:
     return codes
 
 
-def _group(cells: CellNumbers, n_users: int, n_items: int) -> SeenItems:
+def group_items(cells: CellNumbers, n_users: int, n_items: int) -> SeenItems:
+    """Where the items of each user start, and the items, of cells in ascending order."""
     user, item = user_and_item(cells, n_items)
     starts = np.zeros(n_users + 1, np.int64)
     np.cumsum(np.bincount(user, minlength=n_users), out=starts[1:])

@@ -14,13 +14,13 @@ from typing import NoReturn, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.cells import group_rows
+from unskew.data.cells import CellNumbers, cell_numbers, group_rows
 from unskew.data.checks import float_array
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UniverseError, UsageError
-from unskew.ranking.candidates import Candidates
+from unskew.ranking.candidates import Candidates, group_items
 from unskew.registry import find_engine
 from unskew.threads import count_threads, single_blas_thread
 from unskew.types import (
@@ -406,6 +406,32 @@ def best_items(
         items[users] = best_columns(block, n_best)
         scores[users] = np.take_along_axis(block, items[users], axis=1)
     return items, scores
+
+
+def rank_cells(
+    user: IntVector,
+    item: IntVector,
+    n_users: int,
+    n_items: int,
+    scorer: Scorer,
+    hidden: CellNumbers,
+) -> IntVector:
+    """The position of each cell among the items of its user, without those of ``hidden`` cells.
+
+    The item of a cell is never hidden itself. Cells with equal scores get the middle one of their
+    positions. An item with the code -1 is not ranked, and comes after all others.
+    """
+    is_known = item >= 0
+    cells = cell_numbers(user[is_known], item[is_known], n_items)
+    others = np.setdiff1d(hidden, cells)
+    candidates = Candidates(n_users, n_items).without(*group_items(others, n_users, n_items))
+    position: IntVector = candidates.count[user] + np.int32(1)
+    if cells.size:
+        counts = compute_positions(
+            user[is_known], item[is_known], n_users, n_items, scorer, candidates=candidates
+        )
+        position[is_known] = counts.above + (counts.equal + 1) // 2
+    return position
 
 
 def best_columns(scores: Scores, n_best: int) -> npt.NDArray[np.intp]:

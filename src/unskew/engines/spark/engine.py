@@ -71,7 +71,10 @@ class SparkEngine:
     def split_frame(
         self, frame: Any, /, *, share: float = 0.2, random_state: int = 0
     ) -> tuple[Any, Any]:
-        """Training and test rows of a log; each cell is in the test with probability ``share``."""
+        """Training and test rows of a log; each cell is in the test with probability ``share``.
+
+        A hash of the cell's ids decides, so the parts are those of :class:`LocalEngine`.
+        """
         _require_pyspark()
         from unskew.engines.spark.serving import split_frame
 
@@ -83,6 +86,19 @@ class SparkEngine:
         from unskew.engines.spark.serving import predict_frame
 
         return predict_frame(self, model, frame, name)
+
+    def rank_frame(
+        self, model: Any, frame: Any, /, *, exclude: Any = None, name: str = "position"
+    ) -> Any:
+        """``frame`` with a column of the position of each item among all items of its user.
+
+        Items that the user has in ``exclude``, such as the log of the fit, are not counted. This
+        is the column ``position`` that ranking metrics of ``evaluate_frame`` need.
+        """
+        _require_pyspark()
+        from unskew.engines.spark.serving import rank_frame
+
+        return rank_frame(self, model, frame, exclude, name)
 
     def recommend_frame(self, model: Any, /, *, k: int = 10, exclude: Any = None) -> Any:
         """The ``k`` best items of every user as a data frame: user, item, score and position.

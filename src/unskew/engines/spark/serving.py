@@ -17,32 +17,33 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DoubleType, IntegerType, StructField, StructType
 
+from unskew.data.cells import CellNumbers, cell_numbers
 from unskew.data.factors import Factors
+from unskew.data.frames import HASH_RANGE, require_new_name
 from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.engines.spark.frame import find_names, quoted_column
 from unskew.errors import UsageError
 from unskew.models.recommendations import Recommendations
-from unskew.ranking.candidates import Candidates
-from unskew.ranking.positions import best_items
+from unskew.ranking.candidates import Candidates, group_items
+from unskew.ranking.positions import best_items, rank_cells
 from unskew.settings import Number, WholeNumber
 from unskew.types import Vector
 
 if TYPE_CHECKING:
     from unskew.engines.spark.engine import SparkEngine
 
-HASH_RANGE = 1 << 32
-"""A cell is drawn by its hash modulo this number."""
-
 
 def split_frame(
     engine: SparkEngine, frame: DataFrame, share: float, random_state: int
 ) -> tuple[DataFrame, DataFrame]:
-    """Training and test rows; the hash of a cell's ids decides, so it never changes."""
+    """Training and test rows by :func:`unskew.data.frames.hash_ids` of the ids of a cell."""
     Number(least=0, most=1)("share", share)
     names = find_names(engine, frame, ("user", "item"))
-    ids = [quoted_column(name) for name in names.values()]
-    draw = F.pmod(F.xxhash64(*ids, F.lit(random_state)), F.lit(HASH_RANGE)) / F.lit(HASH_RANGE)
-    return frame.where(draw >= share), frame.where(draw < share)
+    ids = [quoted_column(name).cast("string") for name in names.values()]
+    text = F.concat_ws("|", *ids, F.lit(str(random_state)))
+    draw = F.conv(F.substring(F.md5(text), 1, 8), 16, 10).cast("long")
+    limit = round(share * HASH_RANGE)
+    return frame.where(draw >= limit), frame.where(draw < limit)
 
 
 def predict_cells(
@@ -51,19 +52,25 @@ def predict_cells(
     """The prediction of each row, from the factors and offset of its user; null if unknown."""
     code = find_codes(as_ids(cells[item].to_numpy()), items)
     is_known = ~cells["factors"].is_null().to_numpy()
-    user_factors = np.zeros((len(code), factors.n_factors))
+    row = np.where(is_known, np.arange(len(code)), -1)
+    predictions: Vector = _find_rows(cells, factors).predict(row, code, fallback=fallback)
+    return predictions
+
+
+def _find_rows(cells: pa.Table, factors: Factors) -> Factors:
+    """The factors with a user for each row; zeros where the user is unknown."""
+    is_known = ~cells["factors"].is_null().to_numpy()
+    user_factors = np.zeros((len(is_known), factors.n_factors))
     known_rows = cells["factors"].combine_chunks().flatten().to_numpy()
     user_factors[is_known] = known_rows.reshape(int(is_known.sum()), factors.n_factors)
     user_offset = cells["offset"].fill_null(0.0).to_numpy()
-    by_cell = replace(factors, user_factors=user_factors, user_offset=user_offset)
-    row = np.where(is_known, np.arange(len(code)), -1)
-    predictions: Vector = by_cell.predict(row, code, fallback=fallback)
-    return predictions
+    return replace(factors, user_factors=user_factors, user_offset=user_offset)
 
 
 def predict_frame(engine: SparkEngine, model: Any, frame: DataFrame, name: str) -> DataFrame:
     """``frame`` with a column of predictions; unknown users and items get fallbacks."""
     users = _find_users(model)
+    require_new_name(name, frame.columns)
     names = find_names(engine, frame, ("user", "item"))
     factors, items, fallback, limits = *_find_items(model), model.limits
     schema = StructType([*frame.schema.fields, StructField(name, DoubleType())])
@@ -91,16 +98,11 @@ def recommend_frame(
     user, item = users.columns[0], "item_id"
     factors, items, _ = _find_items(model)
     limits, n_best = model.limits, min(int(k), len(items))
+    item_type = _spark_type(items)
     if exclude is not None:
-        names = find_names(engine, exclude, ("user", "item"))
-        item = names["item"]
-        seen = exclude.groupBy(quoted_column(names["user"]).alias(user)).agg(
-            F.collect_list(quoted_column(item)).alias("seen")
-        )
+        item = find_names(engine, exclude, ("item",))["item"]
         item_type = exclude.schema[item].dataType
-        users = users.join(seen, user, "left")
-    else:
-        users, item_type = users.withColumn("seen", F.lit(None)), _spark_type(items)
+    users = _add_seen(engine, users, exclude)
     schema = StructType(
         [
             users.schema[user],
@@ -119,7 +121,8 @@ def recommend_frame(
             scorer = replace(factors, user_factors=rows, user_offset=offset)
             candidates = Candidates(len(ids), len(items))
             if batch["seen"].null_count < len(ids):
-                candidates = candidates.without(*_find_seen(batch["seen"], items))
+                seen = _find_cells(batch["seen"], items)
+                candidates = candidates.without(*group_items(seen, len(ids), len(items)))
             best, scores = best_items(scorer, n_best, len(ids), len(items), candidates)
             scores = np.where(np.isneginf(scores), np.nan, scores)
             if limits is not None:
@@ -133,15 +136,66 @@ def recommend_frame(
     return users.mapInArrow(recommend, schema)
 
 
-def _find_seen(lists: pa.Array, items: Ids) -> tuple[Any, Any]:
-    """Where the seen items of each user start, and their codes; unknown items are left out."""
-    values = lists.flatten()
-    lengths = lists.value_lengths().fill_null(0).to_numpy()
-    codes = find_codes(as_ids(values.to_numpy(zero_copy_only=False)), items)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    cells = np.unique(np.stack([row, codes])[:, codes >= 0], axis=1)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(cells[0], minlength=len(lengths)))])
-    return starts, cells[1].astype(np.int32)
+def rank_frame(
+    engine: SparkEngine, model: Any, frame: DataFrame, exclude: DataFrame | None, name: str
+) -> DataFrame:
+    """``frame`` with a column of positions: one shuffle by user, and one to join them."""
+    users = _find_users(model)
+    require_new_name(name, frame.columns)
+    names = find_names(engine, frame, ("user", "item"))
+    user, item = names["user"], names["item"]
+    factors, items, _ = _find_items(model)
+    cells = frame.groupBy(quoted_column(user).alias(user)).agg(
+        F.collect_set(quoted_column(item)).alias("cells")
+    )
+    joined = cells.join(users.withColumnRenamed(users.columns[0], user), user, "left")
+    joined = _add_seen(engine, joined, exclude)
+    schema = StructType([frame.schema[user], frame.schema[item], StructField(name, IntegerType())])
+    types = [to_arrow_type(field.dataType) for field in schema.fields]
+
+    def rank(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = _find_rows(pa.Table.from_batches([batch]), factors)
+            lists = batch["cells"]
+            row = _repeat_rows(lists)
+            ids = lists.flatten()
+            code = find_codes(as_ids(ids.to_numpy(zero_copy_only=False)), items)
+            seen = _find_cells(batch["seen"], items)
+            size = len(batch), len(items)
+            position = rank_cells(row.astype(np.int32), code, *size, rows, seen)
+            arrays = [batch[user].take(pa.array(row)), ids, pa.array(position)]
+            yield pa.record_batch(
+                [array.cast(kind) for array, kind in zip(arrays, types, strict=True)],
+                names=schema.names,
+            )
+
+    return frame.join(joined.mapInArrow(rank, schema), [user, item], "left")
+
+
+def _add_seen(engine: SparkEngine, users: DataFrame, exclude: DataFrame | None) -> DataFrame:
+    """Rows of users with a list of their items in ``exclude``; null if there are none."""
+    if exclude is None:
+        return users.withColumn("seen", F.lit(None))
+    names, user = find_names(engine, exclude, ("user", "item")), users.columns[0]
+    seen = exclude.groupBy(quoted_column(names["user"]).alias(user)).agg(
+        F.collect_list(quoted_column(names["item"])).alias("seen")
+    )
+    return users.join(seen, user, "left")
+
+
+def _repeat_rows(lists: pa.Array) -> Any:
+    """The number of the row of each value of a column of lists."""
+    lengths = pa.compute.list_value_length(lists).fill_null(0).to_numpy()
+    return np.repeat(np.arange(len(lengths)), lengths)
+
+
+def _find_cells(lists: pa.Array, items: Ids) -> CellNumbers:
+    """The cells of the rows and of the items in their lists; unknown items are left out."""
+    if pa.types.is_null(lists.type) or lists.null_count == len(lists):
+        return np.empty(0, np.int64)
+    codes = find_codes(as_ids(lists.flatten().to_numpy(zero_copy_only=False)), items)
+    is_known = codes >= 0
+    return np.unique(cell_numbers(_repeat_rows(lists)[is_known], codes[is_known], len(items)))
 
 
 def _find_users(model: Any) -> DataFrame:

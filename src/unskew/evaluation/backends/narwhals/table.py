@@ -105,9 +105,7 @@ class FrameTable:
     def store(self, columns: Mapping[str, FrameColumn]) -> None:
         """Add columns, or replace those of the same name."""
         with translated_errors(self._frame):
-            self._frame = self._frame.with_columns(
-                stored.expression.alias(name) for name, stored in columns.items()
-            )
+            self._frame = _add_columns(self._frame, columns)
 
     def sum_over(self, values: FrameColumn, keys: Sequence[str]) -> FrameColumn:
         """The sum of ``values`` over all rows with the same ``keys``."""
@@ -212,9 +210,7 @@ class FrameTable:
         """
         names = [*row_terms, *(name for terms in unit_terms.values() for name in terms)]
         with translated_errors(self._frame):
-            rows = self._frame.with_columns(
-                term.expression.alias(name) for name, term in row_terms.items()
-            )
+            rows = _add_columns(self._frame, row_terms)
             if not unit_terms:
                 parts = [_total(rows, list(row_terms), by_group)]
             else:
@@ -231,9 +227,7 @@ class FrameTable:
     ) -> dict[Any, dict[float, Totals]]:
         """Sums of the terms for each number in the column ``key``, by group (None without)."""
         with translated_errors(self._frame):
-            rows = self._frame.with_columns(
-                term.expression.alias(name) for name, term in row_terms.items()
-            )
+            rows = _add_columns(self._frame, row_terms)
             sums = _group_by_unit(rows, list(row_terms), key, {}, by_group)
             fetched = self._fetch(sums)
         groups = [_as_plain(group) for group in fetched[GROUP]] if by_group else None
@@ -304,7 +298,14 @@ def _group_by_unit(
     """One row for each value of ``key``: the sums of its rows, and the terms computed from them."""
     keys = [GROUP, key] if by_group else [key]
     sums = rows.group_by(*keys).agg(nw.col(name).sum() for name in row_terms)
-    return sums.with_columns(term.expression.alias(name) for name, term in terms.items())
+    return _add_columns(sums, terms)
+
+
+def _add_columns(frame: LazyFrame, columns: Mapping[str, FrameColumn]) -> LazyFrame:
+    """Add columns; Spark Connect refuses to add none."""
+    if not columns:
+        return frame
+    return frame.with_columns(added.expression.alias(name) for name, added in columns.items())
 
 
 def _total(frame: LazyFrame, names: Sequence[str], by_group: bool) -> LazyFrame:

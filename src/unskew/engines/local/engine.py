@@ -1,0 +1,182 @@
+"""The same steps as on Spark, for data frames that fit into the memory of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unskew.data.cells import CellNumbers, cell_numbers
+from unskew.data.columns import find_column
+from unskew.data.frames import (
+    free_name,
+    id_column,
+    make_frame_like,
+    number_column,
+    open_lazily,
+    put_column,
+    read_frame,
+    split_rows,
+)
+from unskew.data.ids import Ids, encode, find_codes
+from unskew.data.ratings import Ratings
+from unskew.data.universe import UniverseLike
+from unskew.errors import UsageError
+from unskew.factorization.engine import FrameFitRequest, FrameFitResult
+from unskew.ranking.positions import rank_cells
+from unskew.settings import Number, WholeNumber, require_fitted
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """Fits and serves models of pandas, polars, pyarrow or DuckDB, with the methods of Spark.
+
+    Columns are read into the memory of this process; results are in the library of the frame.
+
+    Parameters
+    ----------
+    universe
+        (n_users, n_items) if there are more than those in the log. It scales the penalty.
+    user, item, rating
+        Names of columns. By default columns with common names are used.
+    n_threads
+        The number of threads; by default one for each processor.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from unskew import MatrixFactorization, simulate
+    >>> log = simulate(30, 20, density=0.2, alpha=0.5, random_state=0).log
+    >>> table = pa.table({"user_id": log.user, "item_id": log.item, "rating": log.rating})
+    >>> engine = LocalEngine()
+    >>> train, test = engine.split_frame(table, share=0.3)
+    >>> model = MatrixFactorization(2, 20.0, tol=1e-3).fit(train, engine=engine)
+    >>> engine.rank_frame(model, test, exclude=train).column_names
+    ['user_id', 'item_id', 'rating', 'position']
+    >>> engine.recommend_frame(model, k=2, exclude=train).column_names
+    ['user_id', 'item_id', 'score', 'position']
+    """
+
+    universe: tuple[int, int] | None = None
+    user: str | None = None
+    item: str | None = None
+    rating: str | None = None
+    n_threads: int | None = None
+
+    def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:
+        """Fit Eq. (14) to the rows of a data frame."""
+        from unskew.engines.local.fitting import fit_in_memory
+
+        return fit_in_memory(self, request)
+
+    def split_frame(
+        self, frame: Any, /, *, share: float = 0.2, random_state: int = 0
+    ) -> tuple[Any, Any]:
+        """Training and test rows of a log; each cell is in the test with probability ``share``.
+
+        A hash of the cell's ids decides, so the parts are those of :class:`SparkEngine`.
+        """
+        Number(least=0, most=1)("share", share)
+        names = self.find_names(frame, ("user", "item"))
+        return split_rows(frame, list(names.values()), share, random_state)
+
+    def predict_frame(self, model: Any, frame: Any, /, *, name: str = "prediction") -> Any:
+        """``frame`` with a column of predictions; unknown users and items get fallbacks."""
+        _require_users(model)
+        users, items = self._read_ids(frame)
+        return put_column(frame, name, model.predict(users, items, on_unknown="fallback"))
+
+    def rank_frame(
+        self, model: Any, frame: Any, /, *, exclude: Any = None, name: str = "position"
+    ) -> Any:
+        """``frame`` with a column of the position of each item among all items of its user.
+
+        Items that the user has in ``exclude``, such as the log of the fit, are not counted. This
+        is the column ``position`` that ranking metrics of ``evaluate_frame`` need.
+        """
+        _require_users(model)
+        ids, items = self._read_ids(frame)
+        user, users = encode(ids)
+        size = len(users), len(model.items_)
+        item = find_codes(items, model.items_)
+        hidden = self._find_cells(exclude, users, model.items_)
+        scorer = model.scorer(users, model.items_)
+        return put_column(frame, name, rank_cells(user, item, *size, scorer, hidden))
+
+    def recommend_frame(self, model: Any, /, *, k: int = 10, exclude: Any = None) -> Any:
+        """The ``k`` best items of every user as a data frame: user, item, score and position.
+
+        ``exclude`` is a log of items that are left out, each for its user, such as the log of the
+        fit.
+        """
+        _require_users(model)
+        WholeNumber(least=1)("k", k)
+        log = None
+        if exclude is not None:
+            users, items = self._read_ids(exclude)
+            log = Ratings.from_arrays(users, items, np.ones(len(users)), duplicates="last")
+        best = model.recommend(k=k, exclude_seen=False, exclude=log).to_columns()
+        if exclude is not None:
+            names = self.find_names(exclude, ("user", "item"))
+            ids = zip(names.values(), (best.pop("user_id"), best.pop("item_id")), strict=True)
+            best = dict(ids) | best
+        return make_frame_like(best, exclude)
+
+    def find_names(self, frame: Any, roles: tuple[str, ...]) -> dict[str, str]:
+        """The column of each role: the one that is named here, or one with a common name."""
+        columns = list(open_lazily(frame)[1])
+        return {role: find_column(role, getattr(self, role), columns) for role in roles}
+
+    def read_log(self, frame: Any, propensity: Any) -> tuple[Ratings, Any]:
+        """The log in a data frame, and its propensities from a column or a fitted model."""
+        names = self.find_names(frame, ("user", "item", "rating"))
+        columns = list(names.values())
+        if propensity is not None and not isinstance(propensity, str):
+            frame, propensity = _add_propensities(frame, names, propensity)
+        if propensity is not None:
+            columns.append(find_column("propensity", propensity, list(open_lazily(frame)[1])))
+        rows = read_frame(frame, columns)
+        universe: UniverseLike = "log" if self.universe is None else self.universe
+        cells = id_column(rows, names["user"]), id_column(rows, names["item"])
+        log = Ratings.from_arrays(*cells, number_column(rows, names["rating"]), universe=universe)
+        return log, None if propensity is None else number_column(rows, columns[-1])
+
+    def _read_ids(self, frame: Any) -> tuple[Ids, Ids]:
+        names = self.find_names(frame, ("user", "item"))
+        rows = read_frame(frame, list(names.values()))
+        return id_column(rows, names["user"]), id_column(rows, names["item"])
+
+    def _find_cells(self, frame: Any, users: Ids, items: Ids) -> CellNumbers:
+        """The cells of a frame whose user and item are known."""
+        if frame is None:
+            return np.empty(0, np.int64)
+        ids = zip(self._read_ids(frame), (users, items), strict=True)
+        user, item = (find_codes(values, vocabulary) for values, vocabulary in ids)
+        is_known = (user >= 0) & (item >= 0)
+        return np.unique(cell_numbers(user[is_known], item[is_known], len(items)))
+
+
+def _add_propensities(frame: Any, columns: Mapping[str, str], model: Any) -> tuple[Any, str]:
+    """The frame with a column of the propensities of a fitted model, and the column's name."""
+    if not hasattr(model, "predict_frame"):
+        raise UsageError(
+            "`propensities` of a data frame must be the name of a column, or a model by rating or "
+            f"by counts; got {type(model).__name__}.",
+            parameter="propensities",
+            remedy="Add the propensities to the data frame as a column.",
+        )
+    name = free_name("propensity", open_lazily(frame)[1])
+    return model.predict_frame(frame, **columns, name=name), name
+
+
+def _require_users(model: Any) -> None:
+    """Raise an error if the factors of the users are not in this process."""
+    require_fitted(model)
+    if getattr(model, "user_factors_frame", None) is not None and not len(model.users_):
+        raise UsageError(
+            f"the factors of the users of this {type(model).__name__} are on Spark.",
+            parameter="model",
+            remedy="Use SparkEngine(), or fit with `SparkEngine(collect_users=True)`.",
+        )

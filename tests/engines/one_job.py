@@ -1,0 +1,78 @@
+"""Run the example of the whole job on a Spark master, or on Spark Connect for ``connect``.
+
+Prints as JSON how far the numbers are from those of pandas, which the example computes too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from unskew.engines import SparkEngine
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "10_one_job_on_every_engine.py"
+OPTIONS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "OFF",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.executor.memory": "1024m",
+}
+NUMBERS = ["estimate", "std_error", "ci_low", "ci_high"]
+
+
+def open_session(master: str) -> Any:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder
+    opened = builder.remote("local[2]") if master == "connect" else builder.master(master)
+    for name, value in OPTIONS.items():
+        opened = opened.config(name, value)
+    return opened.getOrCreate()
+
+
+def largest_difference(results: Any, expected: Any) -> float:
+    """The largest difference of a number, relative to it."""
+    pairs = [
+        [np.asarray(each.to_frame("pandas")[NUMBERS]) for each in pair]
+        for pair in zip(results, expected, strict=True)
+    ]
+    return max(
+        float(np.max(np.abs(one / other - 1), where=other != 0, initial=0)) for one, other in pairs
+    )
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    example = runpy.run_path(str(EXAMPLE))
+    session = open_session(sys.argv[1])
+    log = session.createDataFrame(pa.Table.from_pandas(example["log"], preserve_index=False))
+    engine = SparkEngine(
+        universe=(60, 40), collect_users=False, n_blocks=2, user="customer", item="film"
+    )
+    model, results, best = example["run_job"](log, engine, keep=lambda frame: frame.cache())
+    lists = best.toArrow().to_pandas().sort_values(["customer", "position"])
+    expected = example["best"].sort_values(["customer", "position"])
+    summary = {
+        "session": type(session).__module__,
+        "evaluation": largest_difference(results, example["results"]),
+        "DuckDB": largest_difference(example["others"], example["results"]),
+        "objective": abs(model.objective_ / example["model"].objective_ - 1),
+        "same_lists": lists["film"].tolist() == expected["film"].tolist(),
+        "n_recommended": len(lists),
+        "n_users_on_driver": len(model.users_),
+    }
+    print(json.dumps(summary))
+    session.stop()
+
+
+if __name__ == "__main__":
+    main()
