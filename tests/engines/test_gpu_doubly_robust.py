@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,24 @@ def test_float32_agrees_with_float64(device: str) -> None:
     )
 
     assert rough.objective_ == pytest.approx(exact.objective_, rel=1e-5)
+
+
+def test_warnings_of_torch_about_sparse_matrices_are_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch warns once in a process, and not in all versions; here it warns each time."""
+    make, n_made = torch.sparse_csr_tensor, []
+
+    def make_with_warnings(*arguments: Any, **options: Any) -> Any:
+        warnings.warn("Sparse CSR tensor support is in beta state.", stacklevel=2)
+        warnings.warn("Sparse invariant checks are implicitly disabled.", stacklevel=2)
+        n_made.append(1)
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(torch, "sparse_csr_tensor", make_with_warnings)
+    DoublyRobustFactorization(2, 1.0, max_iter=1).fit(LOG, P, engine=GpuEngine("cpu"))
+
+    assert len(n_made) == 3
 
 
 @each_device
