@@ -39,9 +39,7 @@ def test_rows_are_solved_to_the_precision_of_float32(n_factors: int, offset: flo
         on_device(rng.normal(0, 0.5, (N_ITEMS, n_factors)), torch.float32),
         on_device(rng.normal(0, 0.5, N_ITEMS) * (offset is not None), torch.float32),
     )
-    exact = cells.DeviceBlock(
-        block.starts, block.opposite, block.rating.double(), block.root_weight.double()
-    )
+    exact = block.with_targets(block.rating.double(), block.root_weight.double())
     expected, minima = torch_rows.solve_block(
         exact,
         DeviceRows(opposite.factors.double(), opposite.offset.double()),

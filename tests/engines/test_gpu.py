@@ -161,15 +161,36 @@ def test_absolute_loss_and_unknown_engines_are_refused() -> None:
         MatrixFactorization(2).fit(WORLD.log, engine="tpu")
 
 
+@each_device
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
     ("codes", "shape", "name"),
     [(([0, 0], [0, 1]), (1, 2), "item 0"), (([0, 1], [0, 0]), (2, 1), "user 0")],
 )
-def test_a_row_without_a_unique_solution_is_named(codes: Any, shape: Any, name: str) -> None:
+def test_a_row_without_a_unique_solution_is_named(
+    device: str, dtype: Any, codes: Any, shape: Any, name: str
+) -> None:
+    """Whatever the start is: rounding often makes one rating look like enough for two factors."""
     log = Ratings.from_codes(*codes, [5.0, 3.0], shape=shape)
-    with pytest.raises(
-        UsageError,
-        match=rf"factors of {name} \(1 rating, 2 factors, l2=0\) has no unique solution\. "
-        "Use a larger l2",
-    ):
-        MatrixFactorization(2, 0.0, offsets="none").fit(log, engine=GpuEngine("cpu"))
+    for seed in range(5):
+        model = MatrixFactorization(2, 0.0, offsets="none", dtype=dtype, random_state=seed)
+        with pytest.raises(
+            UsageError,
+            match=rf"factors of {name} \(1 rating, 2 factors, l2=0\) has no unique solution\. "
+            "Use a larger l2",
+        ):
+            model.fit(log, engine=GpuEngine(device))
+
+
+@each_device
+def test_as_many_ratings_as_factors_are_enough_without_a_penalty(device: str) -> None:
+    """The user and the item without ratings get zeros."""
+    rng = np.random.default_rng(0)
+    user, item = np.divmod(np.arange(9), 3)
+    log = Ratings.from_codes(user, item, rng.normal(size=9), shape=(4, 4))
+    model = MatrixFactorization(3, 0.0, offsets="none", max_iter=1).fit(
+        log, engine=GpuEngine(device)
+    )
+
+    np.testing.assert_allclose(matrix_of(model)[user, item], log.rating, atol=1e-8)
+    assert (model.factors_.user_factors[3] == 0).all()

@@ -80,12 +80,8 @@ class DevicePseudoOutcome:
         by_user = _sort_by_row(user, item, correction, (log.n_users, log.n_items), like.dtype)
         by_item = _sort_by_row(item, user, correction, (log.n_items, log.n_users), like.dtype)
         ones = torch.ones(log.n_items, 1, dtype=torch.float64, device=device)
-        exact = torch.sparse_csr_tensor(
-            by_user.crow_indices(),
-            by_user.col_indices(),
-            by_user.values().double(),
-            by_user.shape,
-            check_invariants=False,
+        exact = _make_sparse_matrix(
+            by_user.crow_indices(), by_user.col_indices(), by_user.values().double(), by_user.shape
         )
         added = _sum_added_squares(user, item, correction, user_rows, item_rows)
         return cls(
@@ -205,15 +201,18 @@ def _sort_by_row(
     starts = torch.zeros(shape[0] + 1, dtype=torch.int64, device=row.device)
     torch.cumsum(torch.bincount(row, minlength=shape[0]), 0, out=starts[1:])
     index = torch.int32 if max(row.numel(), *shape) <= MAX_INT32 else torch.int64
+    columns = starts.to(index), column[order].to(index), value[order].to(dtype)
+    return _make_sparse_matrix(*columns, shape)
+
+
+def _make_sparse_matrix(
+    starts: torch.Tensor, column: torch.Tensor, value: torch.Tensor, shape: Sequence[int]
+) -> torch.Tensor:
+    """Some versions of torch warn of unchecked cells, even if ``check_invariants`` is given."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-        return torch.sparse_csr_tensor(
-            starts.to(index),
-            column[order].to(index),
-            value[order].to(dtype),
-            shape,
-            check_invariants=False,
-        )
+        warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+        return torch.sparse_csr_tensor(starts, column, value, shape, check_invariants=False)
 
 
 def _sum_of_products(

@@ -81,7 +81,11 @@ class DeviceSweeps(DeviceSweepingSolver):
         if not self.unobserved_weight:
             offset_ridge = self.penalty.of_offset(cells.side) if self.has_offsets else None
             penalty = RowPenalty(self.penalty.factors, offset_ridge)
-            return self._solve_blocks(cells, opposite, global_offset, penalty)
+            rows, minima = self._solve_blocks(cells, opposite, global_offset, penalty)
+            if penalty.factors == 0:
+                n_unknowns = opposite.n_factors + (offset_ridge == 0)
+                minima = minima.masked_fill(_has_too_few_cells(cells, n_unknowns, minima), math.nan)
+            return rows, minima
         cholesky = self._shared_cholesky(cells, opposite.factors)
         axes = _divide(cholesky, opposite.factors, upper=False)
         rows, minima = self._solve_blocks(
@@ -138,6 +142,15 @@ class DeviceSweeps(DeviceSweepingSolver):
         row = int((~minima.isfinite()).int().argmax())
         n_cells = int(cells.starts[row + 1] - cells.starts[row])
         return NoUniqueSolutionError(cells.side, row, n_cells=n_cells, n_factors=n_factors)
+
+
+def _has_too_few_cells(cells: CellBlocks, n_unknowns: int, like: torch.Tensor) -> torch.Tensor:
+    """Rows with fewer cells than unknowns without a ridge, which rounding can make look solvable.
+
+    A row without cells gets zeros.
+    """
+    n_cells = cells.starts.diff().to(like.device)
+    return (n_cells > 0) & (n_cells < n_unknowns)
 
 
 def _divide(triangle: torch.Tensor, rows: torch.Tensor, *, upper: bool) -> torch.Tensor:

@@ -98,6 +98,7 @@ def _compute_gram(
 def _solve(gram: torch.Tensor, ridges: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     n = ridges.numel()
     normal, right = gram[:, :n, :n] + torch.diag(ridges), gram[:, :n, n]
-    factor, _ = torch.linalg.cholesky_ex(normal)
+    factor, failed = torch.linalg.cholesky_ex(normal)
     solution = torch.cholesky_solve(right[..., None], factor)[..., 0]
-    return solution, (gram[:, n, n] - (right * solution).sum(1)).double()
+    minima = (gram[:, n, n] - (right * solution).sum(1)).double()
+    return solution, minima.masked_fill(failed > 0, torch.nan)
