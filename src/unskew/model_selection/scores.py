@@ -83,9 +83,9 @@ class FoldScorer:
         by_settings = {id(each.settings): each for each in contenders}
         paths = list(group_paths([each.settings for each in contenders]))
         jobs = [(path, number) for path in paths for number in folds]
-        score_path = self._score_path
-        if self.engine is not None:
-            score_path = self._fit_at_once(self.engine, jobs)
+        score_path = (
+            self._score_path if self.engine is None else self._fit_at_once(self.engine, jobs)
+        )
         results = self.workers.stream(lambda job: score_path(*job), jobs)
         for scored in self.track(results, label="cross-validation", total=len(jobs)):
             for settings, number, score, n_iter, seconds in scored:

@@ -304,11 +304,19 @@ class DeviceCells(CellBlocks):
         """Some of the rows for ``device``; cells in the memory of the host stay there."""
         starts = self.starts[first : end + 1]
         cells = slice(int(starts[0]), int(starts[-1]))
-        columns = (column[cells] for column in (self.opposite, self.rating, self.root_weight))
-        if self.opposite.device == self.device:
-            columns = (column.to(device) for column in columns)
+        target = device if self.opposite.device == self.device else self.opposite.device
+        opposite, rating, root_weight = (
+            column[cells].to(target) for column in (self.opposite, self.rating, self.root_weight)
+        )
         return DeviceCells(
-            self.side, starts - starts[0], *columns, device, self.cells_per_block, first
+            self.side,
+            starts - starts[0],
+            opposite,
+            rating,
+            root_weight,
+            device,
+            self.cells_per_block,
+            first,
         )
 
     @property
