@@ -392,8 +392,18 @@ def make_result(
 @pytest.mark.parametrize(
     ("differences", "incomplete", "estimator", "others"),
     [
-        ({"ips": (0.3, 0.2), "rips": (0.25, 0.05)}, (), "ips", "rips tells them apart"),
-        ({"ips": (0.3, 0.2), "snips": (0.25, 0.05)}, (), "snips", "ips cannot tell them apart"),
+        (
+            {"ips": (0.3, 0.2), "rips": (0.25, 0.05)},
+            (),
+            "ips",
+            "rips tells it from the logging policy",
+        ),
+        (
+            {"ips": (0.3, 0.2), "snips": (0.25, 0.05)},
+            (),
+            "snips",
+            "ips cannot tell it from the logging policy",
+        ),
         ({"ips": (0.3, 0.1), "rips": (0.25, 0.05)}, (), "ips", "rips agrees"),
         ({"ips": (0.6, 0.1), "rips": (0.1, 0.02)}, (), "ips", "rips disagrees"),
         ({"snips": (0.1, 0.02), "ips": (0.6, 0.1)}, (), "snips", "ips disagrees"),
@@ -747,7 +757,7 @@ def test_ips_under_a_factor_is_divided_by_it(world: ImpressionSimulation) -> Non
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"targets": {}}, UsageError, "targets must be a mapping"),
+    ({"targets": {}}, UsageError, "targets must be a dict of one or more target policies"),
     ({"targets": {"logged": "p"}}, UsageError, "'logged' is the name of the logging policy"),
     (
         {"targets": {"new": "p"}},
