@@ -645,6 +645,12 @@ def test_a_code_outside_the_matrix_is_named_with_its_row(codes: list[float], nam
         Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
 
 
+def test_codes_are_lists_of_one_length() -> None:
+    codes: Any = [[0], [0, 1]]
+    with pytest.raises(BadRatingError, match=r"user codes must be .*; got lists of different"):
+        Ratings.from_codes(codes, [0, 1], [5, 3], shape=(2, 2))
+
+
 @pytest.mark.parametrize("codes", [["a", "b"], [[0, 1]], 0, [True, False]], ids=str)
 def test_codes_are_one_column_of_whole_numbers(codes: Any) -> None:
     with pytest.raises(

@@ -780,7 +780,11 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"estimators": []}, UsageError, "estimators is empty"),
     ({"cluster": "item"}, UnknownNameError, "unknown value 'item' of cluster"),
     ({"slot_worth": [1.0]}, UsageError, "slot_worth must have a finite number for each of 3"),
-    ({"examination": [0, 1, 1]}, UsageError, "examination must be a positive number"),
+    (
+        {"examination": [0, 1, 1]},
+        UsageError,
+        "examination must be a list of positive numbers, .*; got .0.0, 1.0, 1.0",
+    ),
     ({"candidates": [0, 1]}, UsageError, "have fewer candidates than slots"),
     (
         {"logging": UniformSlate(), "candidates": [0, 1, 2, 3]},
@@ -803,6 +807,13 @@ def test_arguments_are_checked(
     log = world.log.take(np.arange(4))
     with pytest.raises(error, match=message):
         unskew.evaluate_policies(log, **arguments)
+
+
+def test_policies_cannot_share_the_columns_of_a_regression(world: ImpressionSimulation) -> None:
+    targets = {"new": world.target, "same": world.target}
+
+    with pytest.raises(UsageError, match="regression names one pair of columns for 2 policies"):
+        unskew.evaluate_policies(world.log, targets, estimators=["dr"], regression=("q", "v"))
 
 
 def test_a_log_with_gaps_is_refused_for_running_products() -> None:

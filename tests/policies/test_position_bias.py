@@ -151,7 +151,7 @@ def test_a_position_without_clicks_is_refused_by_name() -> None:
         ({"cell": ("query",)}, "cell must name user, item or both; got"),
         ({"cell": ("item",), "cluster": "user"}, "cluster must be one of cell, item; got 'user'"),
         ({"method": "em"}, "unknown value 'em' of method"),
-        ({"method": "swaps"}, "swap is missing"),
+        ({"method": "swaps"}, "method='swaps' needs swap, the column that says which position"),
         ({"method": "swaps", "swap": "arm"}, "unknown column of the log 'arm'"),
         ({"level": 1.0}, "level must be a finite number"),
     ],
@@ -185,7 +185,7 @@ def test_cells_have_clicks_over_examination() -> None:
         log.to_cells(TRUE[:2])
     with pytest.raises(
         UsageError,
-        match=r"log has no examination probabilities .*Make it with impressions\.to_cells",
+        match=r"log has no examination probabilities .*Make it with .impressions\.to_cells",
     ):
         Ratings.from_dense([[1, 0]]).examination_weights()
 

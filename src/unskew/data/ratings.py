@@ -615,7 +615,8 @@ def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
         values = np.asarray(codes)
     except ValueError as error:  # lists of different lengths
         raise BadRatingError(
-            f"{kind} codes must be one column of whole numbers: {error}.", parameter=kind
+            f"{kind} codes must be one column of whole numbers; got lists of different lengths.",
+            parameter=kind,
         ) from error
     if values.ndim != 1 or values.dtype.kind not in "iuf":
         raise BadRatingError(

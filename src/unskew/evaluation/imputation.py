@@ -293,7 +293,10 @@ def _sum_all_cells(
 def _expect(
     metric: Metric, cells: MetricInput, distributions: Sequence[RatingDistribution]
 ) -> Vector:
-    """E[delta] of each cell; its mean if there are several distributions, one for each fold."""
+    """The expected delta of each cell over the distribution of its rating.
+
+    It is the mean over ``distributions`` if there are several, one for each fold.
+    """
     degree = rating_degree(metric)
     total: Vector | float = 0.0
     for distribution in distributions:

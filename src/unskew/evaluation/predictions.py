@@ -470,7 +470,7 @@ def _require_shape(name: str, factors: Factors, log: Ratings) -> None:
     if (factors.n_users, factors.n_items) != (log.n_users, log.n_items):
         raise BadPredictionError(
             f"model {name!r}: got factors of {factors.n_users} users and {factors.n_items} items "
-            f"for a log of {log.n_users} and {log.n_items}.",
+            f"for a log of {log.n_users} users and {log.n_items} items.",
             parameter="predictions",
             remedy="Bring them into the order of log.users and log.items.",
         )
