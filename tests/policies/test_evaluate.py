@@ -809,6 +809,20 @@ def test_arguments_are_checked(
         unskew.evaluate_policies(log, **arguments)
 
 
+def test_repeated_candidates_are_counted_once_and_the_first_is_named() -> None:
+    shown = Impressions.from_arrays(
+        [1, 2], [1, 2], [0, 1], [0, 1], probability=[0.5, 0.5], probability_is="slate"
+    )
+    request, item = [1, 1, 2, 2, 2, 1, 2], [0, 1, 0, 1, 1, 1, 1]
+    candidates = pd.DataFrame({"request": request, "item": item, "score": np.ones(7)})
+
+    match = r"2 candidates of a request listed more than once; .* row 4 of the candidates, item 1"
+    with pytest.raises(BadImpressionError, match=match):
+        unskew.evaluate_policies(
+            shown, {"new": TargetRanking(scores="score")}, candidates=candidates
+        )
+
+
 def test_policies_cannot_share_the_columns_of_a_regression(world: ImpressionSimulation) -> None:
     targets = {"new": world.target, "same": world.target}
 

@@ -56,11 +56,12 @@ class PolicyHeadline:
         def name(estimators: tuple[str, ...]) -> str:
             return join_words([labels.get(each, each) for each in estimators])
 
+        undecided = "cannot tell it from the logging policy"
         parts = [
             f"{name(names)} {one if len(names) == 1 else several}"
             for names, one, several in (
                 (self.agree, "agrees", "agree"),
-                (self.undecided, *["cannot tell it from the logging policy"] * 2),
+                (self.undecided, undecided, undecided),
                 (
                     self.decided,
                     "tells it from the logging policy",
