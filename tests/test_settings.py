@@ -48,6 +48,30 @@ def test_parameters_of_inner_models_have_nested_names() -> None:
         model.set_params(rat=1)
 
 
+def test_inner_settings_are_those_of_a_model_set_in_the_same_call() -> None:
+    old, new = Inner(3), Inner(4)
+    model = Outer(inner=old).set_params(inner__depth=5, inner=new)
+
+    assert model.inner is new
+    assert (old.depth, new.depth) == (3, 5)
+
+
+@pytest.mark.parametrize("wrong", [{"rat": 1}, {"inner__width": 1}, {"mode__depth": 1}])
+def test_an_unknown_setting_changes_nothing(wrong: dict[str, Any]) -> None:
+    inner = Inner(3)
+    model = Outer(inner=inner)
+
+    with pytest.raises(UsageError):
+        model.set_params(rate=0.1, inner__depth=9, **wrong)
+    assert (model.rate, model.inner, inner.depth) == (0.5, inner, 3)
+
+
+def test_a_setting_that_is_no_model_has_no_settings() -> None:
+    match = "inner__depth cannot be set: inner is None, not a model. Pass a model as inner first"
+    with pytest.raises(UsageError, match=match):
+        Outer().set_params(inner__depth=3)
+
+
 def test_only_changed_settings_are_shown() -> None:
     assert repr(Outer()) == "Outer()"
     assert repr(Outer(rate=0.25, inner=Inner(1))) == "Outer(rate=0.25, inner=Inner(depth=1))"

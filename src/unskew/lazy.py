@@ -30,6 +30,7 @@ def lazy_names(
     names = sorted(origins)
 
     def get_attribute(name: str) -> Any:
+        """Import the object of this name, at its first use."""
         if name not in origins:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if origins[name] == package:

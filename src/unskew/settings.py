@@ -233,19 +233,15 @@ class Configurable:
         return settings | inner
 
     def set_params(self, **params: Any) -> Self:
-        """Change settings by name; ``outer__inner`` changes a setting of a model inside."""
-        valid = self._setting_defaults()
-        for key, value in params.items():
-            name, is_nested, inner = key.partition("__")
-            if name not in valid:
-                raise UnknownNameError("parameter", key, valid, parameter=key)
-            if is_nested:
-                model = getattr(self, name)
-                if not _is_model(model):
-                    raise UnknownNameError("parameter", key, valid, parameter=key)
-                model.set_params(**{inner: value})
-            else:
-                setattr(self, name, value)
+        """Change settings by name; ``outer__inner`` changes a setting of a model inside.
+
+        Inner settings go to a model set in the same call. An unknown name changes nothing.
+        """
+        own, nested = _split_params(self, params)
+        for name, value in own.items():
+            setattr(self, name, value)
+        for name, inner in nested.items():
+            getattr(self, name).set_params(**inner)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -318,6 +314,34 @@ def unfitted_copy(model: Any) -> Any:
         for name, value in model.get_params(deep=False).items()
     }
     return type(model)(**settings)
+
+
+def _split_params(
+    model: Any, params: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The model's own settings, and by name those of models inside; an error if one is unknown."""
+    settings = {name: value for name, value in model.get_params().items() if "__" not in name}
+    own: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in params.items():
+        name, is_nested, inner = key.partition("__")
+        if name not in settings:
+            raise UnknownNameError("parameter", key, settings, parameter=key)
+        if is_nested:
+            nested.setdefault(name, {})[inner] = value
+        else:
+            own[name] = value
+    for name, inner_params in nested.items():
+        inner_model = own.get(name, settings[name])
+        if not _is_model(inner_model):
+            key = f"{name}__{next(iter(inner_params))}"
+            raise UsageError(
+                f"`{key}` cannot be set: `{name}` is {describe(inner_model)}, not a model.",
+                parameter=key,
+                remedy=f"Pass a model as `{name}` first.",
+            )
+        _split_params(inner_model, inner_params)
+    return own, nested
 
 
 def _is_model(value: object) -> bool:

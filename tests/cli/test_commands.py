@@ -981,6 +981,31 @@ def test_doctor_tells_what_is_there() -> None:
     assert "oldest" not in shown
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "extra == 'fast-io'",
+        'extra == "fast-io"',
+        "(python_version >= '3.10') and extra == 'fast-io'",
+        "extra == 'fast-io' and sys_platform != 'win32'",
+    ],
+)
+def test_doctor_finds_an_extra_whatever_else_its_packages_depend_on(
+    monkeypatch: pytest.MonkeyPatch, condition: str
+) -> None:
+    declared = [
+        "numpy>=1",
+        f"numpy>=2; {condition}",
+        f"unskew[io]; {condition}",
+        "x; extra == 'dev'",
+    ]
+    monkeypatch.setattr("unskew.cli.doctor.requires", lambda _: declared)
+    found = {each["what"]: each for each in json.loads(fine("doctor", "--json").stdout)}
+
+    assert found["extra fast-io"]["found"] == f"numpy {np.__version__}"
+    assert [name for name in found if name.startswith("extra ")] == ["extra fast-io"]
+
+
 def test_doctor_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import PackageNotFoundError, version
 

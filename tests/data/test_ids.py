@@ -206,8 +206,10 @@ def test_an_unknown_number_is_named_as_a_plain_number() -> None:
 
 
 def test_a_repeated_id_in_a_listed_vocabulary_is_refused() -> None:
-    with pytest.raises(DuplicateCellError, match=r"users=\.\.\. lists 2 users more than once"):
-        check_id_list(["ann", "bob", "ann", "ann"], kind="user")
+    with pytest.raises(
+        DuplicateCellError, match=r"users=\.\.\. lists 1 user more than once; the first is 'ann'"
+    ):
+        check_id_list(["bob", "ann", "eve", "ann", "ann"], kind="user")
 
 
 def test_a_missing_id_in_a_listed_vocabulary_is_refused() -> None:

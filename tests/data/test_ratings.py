@@ -634,7 +634,8 @@ def test_codes_may_be_whole_floats() -> None:
 def test_a_code_outside_the_matrix_is_named_with_its_row(codes: list[float], named: str) -> None:
     with pytest.raises(
         UniverseError,
-        match=f"user {named} is outside the matrix, whose users are the whole numbers 0 to 1",
+        match=f"user {named} is outside the matrix, whose users are the whole numbers 0 to 1. "
+        "Codes count from 0",
     ):
         Ratings.from_codes(codes, [0, 1], [5, 3], shape=(2, 2))
     with pytest.raises(
@@ -642,6 +643,12 @@ def test_a_code_outside_the_matrix_is_named_with_its_row(codes: list[float], nam
         match=f"item {named} is outside the matrix, whose items are the whole numbers 0 to 1",
     ):
         Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
+
+
+def test_codes_are_lists_of_one_length() -> None:
+    codes: Any = [[0], [0, 1]]
+    with pytest.raises(BadRatingError, match=r"user codes must be .*; got lists of different"):
+        Ratings.from_codes(codes, [0, 1], [5, 3], shape=(2, 2))
 
 
 @pytest.mark.parametrize("codes", [["a", "b"], [[0, 1]], 0, [True, False]], ids=str)
@@ -775,7 +782,7 @@ def make_log(**changes: Any) -> Ratings:
         ({"universe": "all"}, UniverseError, "universe must be"),
         ({"row_labels": np.arange(3)}, DataError, "row_labels has 3 rows, but the log has 2"),
         ({"part": Part(np.arange(3), 9, 0.5, "random")}, DataError, "part has 3 rows, but the"),
-        ({"part": "half"}, DataError, "part must be a Part of a log; got 'half'"),
+        ({"part": "half"}, DataError, "part must be a Part, .*; got 'half'. Leave it out"),
         (
             {"examination": np.array([2.0, 0.0])},
             DataError,

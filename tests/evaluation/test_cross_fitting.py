@@ -276,7 +276,9 @@ def test_a_model_of_clicks_cannot_impute_ratings() -> None:
 
 
 def test_a_number_of_folds_is_for_unfitted_models() -> None:
-    with pytest.raises(UsageError, match="a number of folds is for a model that is not fitted"):
+    with pytest.raises(
+        UsageError, match="folds is a number, 3, but the imputation is fitted already"
+    ):
         judge(OffsetsOnly().fit(LOG, P), folds=3)
 
 

@@ -564,7 +564,7 @@ def test_formulas_that_are_not_elementwise_raise_an_error() -> None:
         (
             {"metrics": ["dcg"], "position": "position_a"},
             UsageError,
-            "there are 2 models, 'a', 'b', but 1 columns of positions",
+            "there are 2 models, 'a', 'b', but 1 column of positions, 'position_a'. ",
         ),
         ({"prediction": "c"}, ColumnError, "there is no column 'c' for prediction="),
         ({"prediction": []}, UsageError, "must be the name of a column"),

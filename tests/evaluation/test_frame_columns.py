@@ -38,7 +38,7 @@ FORMULAS: dict[str, Callable[[Any, Any], Any]] = {
 def test_a_formula_of_columns_is_that_of_arrays(make: Any, formula: str) -> None:
     rule = FORMULAS[formula]
     table = FrameSource(make({"x": X, "y": Y})).select(
-        {"x": "x", "y": "y"}, numbers={"x": DataError, "y": DataError}
+        {"x": "x", "y": "y"}, numeric_errors={"x": DataError, "y": DataError}
     )
     table.store({"result": as_column(rule(column("x"), column("y"))) * 1.0})
 
@@ -68,7 +68,7 @@ def test_functions_that_are_not_elementwise_raise_an_error(
 
 def test_finite_numbers_are_recognised() -> None:
     table = FrameSource(pl.DataFrame({"x": [1.0, None, float("nan"), float("-inf")]})).select(
-        {"x": "x"}, numbers={"x": DataError}
+        {"x": "x"}, numeric_errors={"x": DataError}
     )
 
     assert table.filter(column("x").is_finite).distinct_values("x", most=9) == [1.0]
@@ -81,6 +81,6 @@ def test_finite_numbers_are_recognised() -> None:
     "make", [pl.DataFrame, pd.DataFrame, pa.table], ids=["polars", "pandas", "pyarrow"]
 )
 def test_any_numbers_become_float64(make: Any, values: Any) -> None:
-    table = FrameSource(make({"x": values})).select({"x": "x"}, numbers={"x": DataError})
+    table = FrameSource(make({"x": values})).select({"x": "x"}, numeric_errors={"x": DataError})
 
     assert table.add_up({"total": column("x")}, {}, by_group=False) == {None: {"total": 2.0}}

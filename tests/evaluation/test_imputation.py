@@ -270,6 +270,8 @@ def test_the_result_says_what_it_takes_for_granted() -> None:
 
 @pytest.mark.parametrize("metric", ["recall@5", "ndcg@5"])
 def test_a_metric_that_cannot_be_imputed_is_named(metric: str) -> None:
-    match = f"'{metric}' cannot be estimated by 'dr': it divides by a number of relevant items"
+    match = (
+        f"the metric '{metric}' cannot be estimated by 'dr' of estimators: it divides by the number"
+    )
     with pytest.raises(UsageError, match=match):
         judge(metrics=["mse", metric])

@@ -294,11 +294,11 @@ def test_a_prediction_that_is_no_number_is_named(log: Ratings, kind: str, bad: f
 @each_engine
 def test_repeated_predictions_are_refused(log: Ratings, make: Make) -> None:
     columns = as_columns()
-    repeated = {name: np.append(values, values[[3, 5]]) for name, values in columns.items()}
+    repeated = {name: np.append(values, values[[3, 5, 3]]) for name, values in columns.items()}
 
     with pytest.raises(
         BadPredictionError,
-        match=r"has more than one prediction for 2 cells; the first is repeated at row 63 of",
+        match=r"has more than one prediction for 2 cells; the first to repeat one is row 63 of",
     ):
         judge(log, make(repeated))
 

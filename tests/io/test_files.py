@@ -16,7 +16,7 @@ from unskew.errors import BadFileError, ColumnError, MissingExtraError, UsageErr
 from unskew.io import files
 from unskew.io.duckdb_files import choose_reader
 from unskew.io.files import read_table, write_table
-from unskew.io.sources import FORMATS, FileSource, infer_format
+from unskew.io.sources import FORMATS, FileSource, choose_format
 from unskew.io.table import INTEGER, FileTable, PythonColumn, parse_number
 from unskew.io.text_files import read_delimited
 
@@ -50,8 +50,8 @@ def as_lists(table: FileTable) -> dict[str, list[Any]]:
     ],
 )
 def test_the_extension_tells_the_format(name: str, form: str) -> None:
-    assert infer_format(name) == form
-    assert infer_format(name, "jsonl") == "jsonl"
+    assert choose_format(name) == form
+    assert choose_format(name, "jsonl") == "jsonl"
 
 
 def test_an_unknown_extension_is_refused() -> None:
@@ -59,7 +59,7 @@ def test_an_unknown_extension_is_refused() -> None:
         UsageError,
         match=r"u\.data: the format is unknown for the extension '\.data'; .*Pass format=",
     ):
-        infer_format("u.data")
+        choose_format("u.data")
 
 
 @pytest.mark.parametrize("name", ["u.data", "log.csv", "log.txt", "log"])

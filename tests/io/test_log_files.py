@@ -114,10 +114,10 @@ def test_rows_are_found_for_ids_and_cells(tmp_path: Path) -> None:
     assert find_id_rows(table, "user", log.users[1:]).tolist() == [1]
     with pytest.raises(BadFileError, match="lacks 1 of the log's 2 items; the first is 1"):
         find_id_rows(table, "item", log.items)
-    twice = table_of(tmp_path, "user,item,prediction\nbob,2,7\nbob,2,8\n")
+    twice = table_of(tmp_path, "user,item,prediction\nbob,2,7\nbob,2,8\nbob,2,9\n")
     with pytest.raises(
         BadFileError, match="1 cell of the log with more than one row, such as that of line 2"
     ):
         find_cell_rows(twice, log)
-    with pytest.raises(BadFileError, match="lists 1 user more than once"):
+    with pytest.raises(BadFileError, match="lists 1 user more than once; the first is 'bob'"):
         find_id_rows(twice, "user", log.users)

@@ -348,7 +348,11 @@ def test_a_manifest_that_cannot_be_followed(
         ),
         ("seen_items_", npy(np.arange(3)), "seen_items has shape"),
         ("users_", b'["ann"]', "seen_starts has shape"),
-        ("factors_.item_factors", npy(np.full((4, 2), np.nan)), r"has missing numbers \(NaN\)"),
+        (
+            "factors_.item_factors",
+            npy(np.array([[1.0, 2.0], [3.0, np.nan], [np.nan, 1.0]])),
+            r"item_factors has 2 missing numbers \(NaN\); the first is at \[1, 1\]",
+        ),
         ("factors_.item_factors", npy(np.ones((4, 2), complex)), "has the type complex128"),
         ("factors_.item_factors", npy(np.full((4, 2), "x")), "has the type <U1"),
         ("factors_.item_factors", npy(np.ones((4, 2), ">f8")), "has the type >f8"),

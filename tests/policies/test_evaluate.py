@@ -392,8 +392,18 @@ def make_result(
 @pytest.mark.parametrize(
     ("differences", "incomplete", "estimator", "others"),
     [
-        ({"ips": (0.3, 0.2), "rips": (0.25, 0.05)}, (), "ips", "rips tells them apart"),
-        ({"ips": (0.3, 0.2), "snips": (0.25, 0.05)}, (), "snips", "ips cannot tell them apart"),
+        (
+            {"ips": (0.3, 0.2), "rips": (0.25, 0.05)},
+            (),
+            "ips",
+            "rips tells it from the logging policy",
+        ),
+        (
+            {"ips": (0.3, 0.2), "snips": (0.25, 0.05)},
+            (),
+            "snips",
+            "ips cannot tell it from the logging policy",
+        ),
         ({"ips": (0.3, 0.1), "rips": (0.25, 0.05)}, (), "ips", "rips agrees"),
         ({"ips": (0.6, 0.1), "rips": (0.1, 0.02)}, (), "ips", "rips disagrees"),
         ({"snips": (0.1, 0.02), "ips": (0.6, 0.1)}, (), "snips", "ips disagrees"),
@@ -747,7 +757,7 @@ def test_ips_under_a_factor_is_divided_by_it(world: ImpressionSimulation) -> Non
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"targets": {}}, UsageError, "targets must be a mapping"),
+    ({"targets": {}}, UsageError, "targets must be a dict of one or more target policies"),
     ({"targets": {"logged": "p"}}, UsageError, "'logged' is the name of the logging policy"),
     (
         {"targets": {"new": "p"}},
@@ -770,7 +780,11 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"estimators": []}, UsageError, "estimators is empty"),
     ({"cluster": "item"}, UnknownNameError, "unknown value 'item' of cluster"),
     ({"slot_worth": [1.0]}, UsageError, "slot_worth must have a finite number for each of 3"),
-    ({"examination": [0, 1, 1]}, UsageError, "examination must be a positive number"),
+    (
+        {"examination": [0, 1, 1]},
+        UsageError,
+        "examination must be a list of positive numbers, .*; got .0.0, 1.0, 1.0",
+    ),
     ({"candidates": [0, 1]}, UsageError, "have fewer candidates than slots"),
     (
         {"logging": UniformSlate(), "candidates": [0, 1, 2, 3]},
@@ -793,6 +807,27 @@ def test_arguments_are_checked(
     log = world.log.take(np.arange(4))
     with pytest.raises(error, match=message):
         unskew.evaluate_policies(log, **arguments)
+
+
+def test_repeated_candidates_are_counted_once_and_the_first_is_named() -> None:
+    shown = Impressions.from_arrays(
+        [1, 2], [1, 2], [0, 1], [0, 1], probability=[0.5, 0.5], probability_is="slate"
+    )
+    request, item = [1, 1, 2, 2, 2, 1, 2], [0, 1, 0, 1, 1, 1, 1]
+    candidates = pd.DataFrame({"request": request, "item": item, "score": np.ones(7)})
+
+    match = r"2 candidates of a request listed more than once; .* row 4 of the candidates, item 1"
+    with pytest.raises(BadImpressionError, match=match):
+        unskew.evaluate_policies(
+            shown, {"new": TargetRanking(scores="score")}, candidates=candidates
+        )
+
+
+def test_policies_cannot_share_the_columns_of_a_regression(world: ImpressionSimulation) -> None:
+    targets = {"new": world.target, "same": world.target}
+
+    with pytest.raises(UsageError, match="regression names one pair of columns for 2 policies"):
+        unskew.evaluate_policies(world.log, targets, estimators=["dr"], regression=("q", "v"))
 
 
 def test_a_log_with_gaps_is_refused_for_running_products() -> None:

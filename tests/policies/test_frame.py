@@ -274,6 +274,10 @@ def test_impossible_rows_are_refused(
         ({"probability": None}, "no estimator of another policy can be computed"),
         ({"estimators": ["cascade-dr"]}, "need a regression"),
         ({"probability": None, "probability_is": "step"}, "probability_is is given, but"),
+        (
+            {"targets": {"new": "new", "same": "new"}, "regression": ("q", "v")},
+            "regression names one pair of columns for 2 policies",
+        ),
         ({"estimators": ["tips"]}, "unknown policy estimator 'tips'"),
     ],
 )

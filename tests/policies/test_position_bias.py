@@ -151,7 +151,7 @@ def test_a_position_without_clicks_is_refused_by_name() -> None:
         ({"cell": ("query",)}, "cell must name user, item or both; got"),
         ({"cell": ("item",), "cluster": "user"}, "cluster must be one of cell, item; got 'user'"),
         ({"method": "em"}, "unknown value 'em' of method"),
-        ({"method": "swaps"}, "swap is missing"),
+        ({"method": "swaps"}, "method='swaps' needs swap, the column that says which position"),
         ({"method": "swaps", "swap": "arm"}, "unknown column of the log 'arm'"),
         ({"level": 1.0}, "level must be a finite number"),
     ],
@@ -183,7 +183,10 @@ def test_cells_have_clicks_over_examination() -> None:
     assert cells.take(np.array([1])).examination_weights().values.tolist() == [1.0]
     with pytest.raises(UsageError, match="examination has no value for position 3, which row 2"):
         log.to_cells(TRUE[:2])
-    with pytest.raises(UsageError, match="the log has no examination"):
+    with pytest.raises(
+        UsageError,
+        match=r"log has no examination probabilities .*Make it with .impressions\.to_cells",
+    ):
         Ratings.from_dense([[1, 0]]).examination_weights()
 
 

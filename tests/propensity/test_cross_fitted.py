@@ -232,7 +232,8 @@ def test_inverse_propensities_within_three_standard_errors_are_not_reported() ->
 def test_parameters_of_each_user_cannot_be_held_out_by_users() -> None:
     with pytest.raises(
         UsageError,
-        match=rf"{len(LOG)} of {len(LOG)} ratings have propensity 0 .* their user;.*use by='cell'",
+        match=rf"{len(LOG)} of {len(LOG)} ratings have propensity 0 by the model that was fitted "
+        "with their user held out;.*use by='cell'",
     ):
         CrossFittedPropensity(PopularityPropensity("user"), by="user").fit(LOG)
     with pytest.warns(
@@ -256,7 +257,8 @@ def test_an_item_whose_only_rating_is_held_out_needs_smoothing() -> None:
 
     with pytest.raises(
         UsageError,
-        match=r"1 of 11 ratings have propensity 0 .*row 1 \(user 0, item 1\). Smooth the model",
+        match=r"1 of 11 ratings have propensity 0 .* held out; the first is row 1 "
+        r"\(user 0, item 1\). Smooth the model",
     ):
         CrossFittedPropensity(PopularityPropensity(), by="cell").fit(log)
 

@@ -468,7 +468,7 @@ def test_the_representation_shows_sizes() -> None:
         (
             {"n_folds": 31, "ridge": "cv"},
             UsageError,
-            r"n_folds=31 needs at least 31 users to hold out; there are 30",
+            r"ridge='cv' holds out users in n_folds=31 folds, but there are only 30 users",
         ),
         (
             {"negatives": 0},

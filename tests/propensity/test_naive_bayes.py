@@ -253,7 +253,10 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
         ({1: -1, 5: 2}, "must be at least 0, and not all 0"),
         ({}, "not all 0"),
         ({5: 1.0}, "the mcar sample has no rating 1, but the log has 1"),
-        (np.arange(80), "have 80 or more distinct ratings, more than 50.*bins=10"),
+        (
+            np.arange(80),
+            "have 80 or more distinct ratings, more than 50.* its own propensity.*bins=10.* round",
+        ),
     ],
 )
 def test_samples_are_checked(mcar: Any, match: str) -> None:

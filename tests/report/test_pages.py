@@ -736,7 +736,7 @@ def test_an_estimator_of_another_package_has_its_label_and_a_default_look(
         ('{"kind": ["evaluation"]}', "its kind is"),
         (
             '{"kind": "evaluation"}',
-            r"x.json is not a complete evaluation \(KeyError: 'metrics'\). Write the result",
+            r"x.json is not a complete evaluation: it lacks 'metrics'. Write the result",
         ),
         ('{"kind": "cross_validation", "rows": []}', "x.json is not a complete cross validation"),
     ],

@@ -300,13 +300,28 @@ def test_an_object_that_is_not_an_observation_model_is_refused(model: Any) -> No
         Observation.of(TRUTH, model, density=0.1)
 
 
+def test_a_truth_must_have_rows_of_one_length() -> None:
+    with pytest.raises(
+        UsageError, match="users x items matrix of ratings; its rows differ in length"
+    ):
+        Observation.of([[1, 2], [3]], Uniform(), density=0.1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("missing", [np.nan, np.inf])
+def test_a_truth_must_have_a_rating_in_every_cell(missing: float) -> None:
+    truth = np.ones((3, 4))
+    truth[1, 2] = missing
+
+    match = rf"truth must have a finite rating in every cell; got {missing} at row 1, column 2\."
+    with pytest.raises(UsageError, match=match):
+        Observation.of(truth, Uniform(), density=0.1)
+
+
 @pytest.mark.parametrize(
     "truth", [[1.0, 2.0], [["a"]], np.ones((0, 3))], ids=["1-d", "text", "empty"]
 )
 def test_a_truth_must_be_a_matrix_of_ratings(truth: Any) -> None:
-    with pytest.raises(
-        UsageError, match="truth must be a complete users x items matrix of ratings; got"
-    ):
+    with pytest.raises(UsageError, match="truth must be a users x items matrix of ratings; got"):
         Observation.of(truth, Uniform(), density=0.1)
 
 

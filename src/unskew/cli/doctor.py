@@ -131,9 +131,9 @@ def _list_extras() -> dict[str, list[str]]:
     """The packages of each extra that users choose, as unskew's metadata declare."""
     extras: dict[str, list[str]] = {}
     for requirement in requires("unskew") or ():
-        parts = re.fullmatch(r"([\w.-]+)[^;]*;\s*extra\s*==\s*['\"](\w+)['\"]", requirement)
-        if parts is not None and parts[1] != "unskew" and parts[2] not in NOT_FOR_USERS:
-            extras.setdefault(parts[2], []).append(parts[1])
+        parts = re.fullmatch(r"([\w.-]+)[^;]*;.*\bextra\s*==\s*(['\"])([\w.-]+)\2.*", requirement)
+        if parts is not None and parts[1] != "unskew" and parts[3] not in NOT_FOR_USERS:
+            extras.setdefault(parts[3], []).append(parts[1])
     return extras
 
 

@@ -22,7 +22,7 @@ from unskew.datasets import DATASETS
 from unskew.errors import UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.io.remote_files import is_remote
-from unskew.io.sources import EXTENSIONS, FORMATS, infer_format
+from unskew.io.sources import EXTENSIONS, FORMATS, choose_format
 from unskew.metrics import METRICS
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.paper import EXPERIMENTS, WORLDS
@@ -438,7 +438,7 @@ def _check_extension(name: str, other_endings: tuple[str, ...] = ()) -> None:
     """Raise an error unless the extension is one of a table, or one of ``other_endings``."""
     try:
         if not name.endswith(other_endings):
-            infer_format(name)
+            choose_format(name)
     except UsageError as error:
         endings = ", ".join([*other_endings, *EXTENSIONS])
         raise click.BadParameter(f"{name!r} must end in one of {endings}.") from error

@@ -121,7 +121,7 @@ def declare_command(
 
 
 def collect_request(kind: type[Any]) -> Callable[[Function], Function]:
-    """Pass the parameters that are fields of the dataclass ``kind`` as one record."""
+    """Pass a command one object of the dataclass ``kind``, made from parameters of those names."""
     names = {field.name for field in fields(kind)}
 
     def decorate(function: Function) -> Function:

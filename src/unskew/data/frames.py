@@ -65,18 +65,21 @@ def open_lazily(frame: object) -> tuple[LazyFrame, dict[str, str]]:
             frame, "a data frame (pandas, polars, pyarrow, DuckDB, PySpark, ...)"
         ) from error
     if opened.implementation.is_spark_like():
-        return _number_columns(opened)
+        return _rename_columns(opened)
     return opened, {name: name for name in opened.collect_schema().names()}
 
 
-def _number_columns(frame: LazyFrame) -> tuple[LazyFrame, dict[str, str]]:
-    """Replace column names by numbered ones: Spark takes a dot in a name for a struct field."""
+def _rename_columns(frame: LazyFrame) -> tuple[LazyFrame, dict[str, str]]:
+    """A view with columns ``column_0``, ``column_1``, ..., and the new name of each column.
+
+    Spark takes a dot in a column's name for a field of a struct.
+    """
     native = frame.to_native()
     names = list(native.columns)
     if len(set(names)) < len(names):
         raise _duplicate_column_error(f"The columns are {', '.join(map(repr, names))}.")
-    numbered = {name: f"column_{number}" for number, name in enumerate(names)}
-    return nw.from_native(native.toDF(*numbered.values())), numbered
+    new_names = {name: f"column_{number}" for number, name in enumerate(names)}
+    return nw.from_native(native.toDF(*new_names.values())), new_names
 
 
 def _duplicate_column_error(details: str) -> ColumnError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -69,13 +70,22 @@ def require_no_missing_ids(ids: Ids, *, kind: str) -> Ids:
 def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
     """A copy of the ids that the caller lists; an error if one is missing or listed twice."""
     ids = require_no_missing_ids(as_ids(values, f"{kind}s").copy(), kind=kind)
-    n_duplicates = len(ids) - len(_distinct(ids))
-    if n_duplicates:
+    repeated = find_repeated_ids(ids)
+    if repeated:
         raise DuplicateCellError(
-            f"`{kind}s=...` lists {count_noun(n_duplicates, kind)} more than once.",
+            f"`{kind}s=...` lists {count_noun(len(repeated), kind)} more than once; the first is "
+            f"{format_id(repeated[0])}.",
             parameter=f"{kind}s",
+            remedy="Keep one of each.",
         )
     return ids
+
+
+def find_repeated_ids(ids: Ids) -> list[Any]:
+    """The distinct ids that occur more than once, in order of appearance."""
+    if len(_distinct(ids)) == len(ids):
+        return []
+    return [value for value, count in Counter(ids.tolist()).items() if count > 1]
 
 
 def missing_ids(ids: Ids) -> BoolVector:

@@ -50,7 +50,15 @@ from unskew.errors import (
     EmptyLogError,
     UsageError,
 )
-from unskew.settings import Flag, Instance, OneOf, WholeNumber, require_list, require_name
+from unskew.settings import (
+    Flag,
+    Instance,
+    OneOf,
+    WholeNumber,
+    describe,
+    require_list,
+    require_name,
+)
 from unskew.tables import count_noun
 from unskew.types import IntVector, Vector
 
@@ -538,7 +546,8 @@ def read_examination(examination: object) -> Vector:
     curve = float_array(values, "examination")
     if curve.ndim != 1 or not curve.size or not (np.isfinite(curve) & (curve > 0)).all():
         raise UsageError(
-            "`examination` must be a positive number for each position.",
+            "`examination` must be a list of positive numbers, one for each position; got "
+            f"{describe(curve.tolist())}.",
             parameter="examination",
             value=curve.tolist(),
             remedy="Pass a list from the top position down, or a fitted PositionBias.",

@@ -49,7 +49,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.memory import require_memory
-from unskew.settings import Number, is_finite_number
+from unskew.settings import Number, describe, is_finite_number
 from unskew.tables import count_noun, html_table
 from unskew.types import BoolVector, IntVector, Vector
 
@@ -130,7 +130,12 @@ class Ratings:
         if universe is not None:
             require_room(universe, len(users), len(items))
         if self.part is not None and not isinstance(self.part, Part):
-            raise DataError(f"`part` must be a Part of a log; got {self.part!r}.", parameter="part")
+            raise DataError(
+                f"`part` must be a Part, the place of these ratings in a whole log; got "
+                f"{describe(self.part)}.",
+                parameter="part",
+                remedy="Leave it out: unskew.split sets it.",
+            )
         labels = None if self.row_labels is None else as_ids(self.row_labels, "row_labels")
         part_rows = None if self.part is None else self.part.rows
         examination = None if self.examination is None else _read_examination(self.examination)
@@ -437,9 +442,10 @@ class Ratings:
         """
         if self.examination is None:
             raise UsageError(
-                "the log has no examination: its ratings were not made from impressions.",
+                "`log` has no examination probabilities (how likely each shown position was looked "
+                "at): it was not made from impressions.",
                 parameter="log",
-                remedy="Make it with Impressions.to_cells(curve).",
+                remedy="Make it with `impressions.to_cells(curve)`.",
             )
         from unskew.data.propensities import Propensities  # loads scipy
 
@@ -609,7 +615,8 @@ def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
         values = np.asarray(codes)
     except ValueError as error:  # lists of different lengths
         raise BadRatingError(
-            f"{kind} codes must be one column of whole numbers: {error}.", parameter=kind
+            f"{kind} codes must be one column of whole numbers; got lists of different lengths.",
+            parameter=kind,
         ) from error
     if values.ndim != 1 or values.dtype.kind not in "iuf":
         raise BadRatingError(
@@ -629,6 +636,8 @@ def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
             parameter=kind,
             value=values[row].item(),
             where=f"row {row}",
+            remedy="Codes count from 0. For ids, such as numbers from 1 on, use "
+            "Ratings.from_arrays.",
         )
     return values.astype(np.int32)
 

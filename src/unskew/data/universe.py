@@ -109,8 +109,8 @@ def parse_universe(universe: object) -> Universe:
     if isinstance(universe, tuple | list) and len(universe) == 2:
         return Universe(*universe)
     raise UniverseError(
-        "`universe` must be (n_users, n_items), or 'log' if the log has all users and items; "
-        f"got {universe!r}.",
+        "`universe` must be a pair (n_users, n_items), how many users and items there are in all, "
+        f"or 'log' if the log lists them all; got {universe!r}.",
         parameter="universe",
         value=universe,
     )

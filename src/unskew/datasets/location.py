@@ -145,8 +145,8 @@ def _search_folders(source: DatasetSource, path: PathLike) -> list[Path]:
         folder = Path(root).expanduser()
     except RuntimeError as error:
         raise DatasetNotFoundError(
-            f"{source.title} was not found: {root} begins with ~ and the name of a user, but this "
-            "machine has no user of that name.",
+            f"{source.title} was not found in {root}: this machine has no home folder "
+            f"{Path(root).parts[0]}.",
             dataset=source.name,
             remedy="Write the whole path, without ~.",
         ) from error

@@ -104,9 +104,9 @@ def find_missing_dependence(cells: ObservedCells, cluster: Unit | None) -> Dispe
 
 
 def find_shared_variance(cells: ObservedCells) -> float:
-    """What users and items that share something add to the variance of the sum of 1/P.
+    """Variance that the sum of 1/P gains because cells of one user, or of one item, are dependent.
 
-    It is 0 if neither varies significantly more than the propensities explain.
+    Only a significant excess over what the propensities explain counts; without one it is 0.
     """
     units: tuple[Unit, ...] = ("user", "item")
     dispersions = [Dispersion.of(unit, cells) for unit in units]

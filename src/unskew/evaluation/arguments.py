@@ -74,8 +74,9 @@ def require_imputed(deltas: Mapping[str, Deltas], estimators: Sequence[Estimator
     for metric, each in deltas.items():
         if imputing and each.imputed is None:
             raise UsageError(
-                f"{metric!r} cannot be estimated by {imputing[0]!r}: it divides by a number of "
-                "relevant items of each user, which is unknown where ratings are not observed.",
+                f"the metric {metric!r} cannot be estimated by {imputing[0]!r} of `estimators`: it "
+                "divides by the number of relevant items of each user, which is unknown where "
+                "ratings are not observed.",
                 parameter="metrics",
                 value=metric,
                 remedy="Evaluate it with `estimators=['snips']` in a call of its own, or use a "

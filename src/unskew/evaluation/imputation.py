@@ -175,11 +175,12 @@ def find_source(
         return _cross_fit(model, folds, log, propensities, seed)
     if isinstance(folds, Integral):
         raise UsageError(
-            "a number of folds is for a model that is not fitted yet, and this imputation is "
-            "fitted.",
+            f"`folds` is a number, {folds}, but the imputation is fitted already: only an unfitted "
+            "model can be cross-fitted.",
             parameter="folds",
             value=folds,
-            remedy="Pass an unfitted model, or the fold of each logged cell.",
+            remedy="Pass an unfitted model; or, as `folds`, one whole number for each logged cell: "
+            "the fold without which its imputed rating was fitted.",
         )
     if folds is not None:
         labels, _ = read_folds(folds, log)
@@ -274,7 +275,7 @@ def _sum_all_cells(
         logged = cell_numbers(log.user[rows] - first, log.item[rows], log.n_items)
         distributions = list(ratings.blocks(log, users))
         is_finite = np.logical_and.reduce([each.is_finite for each in distributions])
-        is_hidden = find_hidden(users, log.n_items, candidates)
+        is_hidden = mask_non_candidates(users, log.n_items, candidates)
         for column, model in enumerate(models):
             scores = model.block(log, users)
             for metric in metrics:
@@ -292,7 +293,10 @@ def _sum_all_cells(
 def _expect(
     metric: Metric, cells: MetricInput, distributions: Sequence[RatingDistribution]
 ) -> Vector:
-    """E[delta] of each cell; its mean if there are several distributions, one for each fold."""
+    """The expected delta of each cell over the distribution of its rating.
+
+    It is the mean over ``distributions`` if there are several, one for each fold.
+    """
     degree = rating_degree(metric)
     total: Vector | float = 0.0
     for distribution in distributions:
@@ -302,10 +306,10 @@ def _expect(
     return expected
 
 
-def find_hidden(
+def mask_non_candidates(
     users: IntVector, n_items: int, candidates: Candidates | None
 ) -> BoolVector | np.bool_:
-    """Whether each cell of a block of users is not a candidate."""
+    """Whether each cell of a block of users is no candidate, user by user; one False if all are."""
     if candidates is None:
         return np.bool_(False)
     scores = np.zeros((users.size, n_items))

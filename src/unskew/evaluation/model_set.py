@@ -16,7 +16,7 @@ from unskew.errors import BadPropensityError, UsageError
 from unskew.estimators.multiple_robust import ModelSums, PropensitySums
 from unskew.estimators.observed import Imputed, ObservedCells
 from unskew.evaluation.candidates import TestedCells
-from unskew.evaluation.imputation import Imputation, find_hidden, impute_deltas
+from unskew.evaluation.imputation import Imputation, impute_deltas, mask_non_candidates
 from unskew.evaluation.predictions import Predictions, PredictionsLike
 from unskew.metrics.metric import Metric, MetricInput
 from unskew.tables import count_noun
@@ -179,7 +179,7 @@ def add_up_propensities(readers: Sequence[AllPropensities], tested: TestedCells)
     for users in _cut_users(log, n_models):
         values = np.stack([reader.block(log, users) for reader in readers])
         shape = (users.size, log.n_items)
-        is_hidden = find_hidden(users, log.n_items, tested.candidates)
+        is_hidden = mask_non_candidates(users, log.n_items, tested.candidates)
         is_tested = np.broadcast_to(~is_hidden, users.size * log.n_items).reshape(shape)
         inverse = is_tested / values
         by_user[users], n_by_user[users] = inverse.sum(axis=2).T, is_tested.sum(axis=1)

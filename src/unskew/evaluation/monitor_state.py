@@ -105,6 +105,10 @@ class MonitorState:
         return state
 
     def _add_to_users(self, ids: list[str], sums: npt.NDArray[np.float64]) -> MonitorState:
+        """Add rows to the sums of their users; ``ids`` has the user of each row.
+
+        ``sums`` is metrics x rows x (models + 1). A new user gets a line in ``by_user``.
+        """
         users = dict(self.users)
         codes = np.array([users.setdefault(each, len(users)) for each in ids], dtype=np.intp)
         n_new = len(users) - len(self.users)

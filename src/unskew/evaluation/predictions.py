@@ -254,9 +254,10 @@ class FramedValues:
     ) -> None:
         is_repeated = sorted_cells[1:] == sorted_cells[:-1]
         if is_repeated.any():
+            n_cells = np.unique(sorted_cells[1:][is_repeated]).size
             raise BadPredictionError(
                 f"model {self.name!r} has more than one prediction for "
-                f"{count_noun(int(is_repeated.sum()), 'cell')}; the first is repeated at row "
+                f"{count_noun(n_cells, 'cell')}; the first to repeat one is row "
                 f"{int(rows[1:][is_repeated].min())} of the predictions.",
                 parameter="predictions",
                 remedy="Keep one for each cell.",
@@ -366,7 +367,8 @@ def read_models(
 ) -> list[Predictions]:
     """The predictions of each model; ``rows`` of the log are evaluated, None means all.
 
-    ``position`` is the column of positions of all frames, or by model name.
+    ``position`` names the column of positions in frames of predictions: one name for all models, or
+    a mapping from model to column.
     """
     ranker, columns = find_ranker(engine), _name_positions(position, models)
     return [
@@ -468,7 +470,7 @@ def _require_shape(name: str, factors: Factors, log: Ratings) -> None:
     if (factors.n_users, factors.n_items) != (log.n_users, log.n_items):
         raise BadPredictionError(
             f"model {name!r}: got factors of {factors.n_users} users and {factors.n_items} items "
-            f"for a log of {log.n_users} and {log.n_items}.",
+            f"for a log of {log.n_users} users and {log.n_items} items.",
             parameter="predictions",
             remedy="Bring them into the order of log.users and log.items.",
         )

@@ -49,8 +49,8 @@ def plan_sequence(
         )
     if cells.cluster not in ("user", None):
         raise UsageError(
-            "limits that hold at every look are for users, or for single cells, that arrive one "
-            f"after the other; not for `cluster={cells.cluster!r}`.",
+            "`sequence=True` needs users, or single cells, that arrive one after the other, not "
+            f"`cluster={cells.cluster!r}`.",
             parameter="cluster",
             value=cells.cluster,
             remedy="Use `cluster='user'` or `cluster=None`.",

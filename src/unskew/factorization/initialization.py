@@ -66,13 +66,14 @@ def filled_svd(
     from scipy.sparse.linalg import LinearOperator, svds
 
     mean = float(log.rating.mean())
+    global_offset = mean if has_offsets else 0.0
     shape = (log.n_users, log.n_items)
     deviation = sparse.csr_array((log.rating - mean, (log.user, log.item)), shape=shape)
     if min(shape) == 1:
         user, item = np.zeros((shape[0], n_factors)), np.zeros((shape[1], n_factors))
         left, values, right = np.linalg.svd(deviation.toarray() + mean, full_matrices=False)
         user[:, :1], item[:, :1] = left, (right * values[:, None]).T
-        return Factors(user, item, *map(np.zeros, shape), mean if has_offsets else 0.0)
+        return Factors(user, item, global_offset=global_offset)
     rank = min(n_factors, min(shape) - 1)
     filled = LinearOperator(
         shape,
@@ -86,9 +87,7 @@ def filled_svd(
     user, item = np.zeros((log.n_users, n_factors)), np.zeros((log.n_items, n_factors))
     user[:, :rank] = left[:, largest_first]
     item[:, :rank] = (right[largest_first] * values[largest_first, None]).T
-    return Factors(
-        user, item, np.zeros(log.n_users), np.zeros(log.n_items), mean if has_offsets else 0.0
-    )
+    return Factors(user, item, global_offset=global_offset)
 
 
 def check_initial_factors(initial_factors: object, shape: tuple[int, int, int]) -> None:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
 from unskew.errors import BadFileError, DataError, UsageError
-from unskew.io.files import SCANNED_BYTES, find_durations, refuse_truncation
+from unskew.io.files import SCANNED_BYTES, list_duration_columns, refuse_truncation
 from unskew.io.sources import DELIMITERS, FileSource, Format
 from unskew.io.table import NUMBER
 from unskew.io.text_files import (
@@ -130,7 +130,7 @@ def _read_parquet(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
     import duckdb
 
     relation = duckdb.connect().read_parquet(_escape_pattern(str(source.path)))
-    durations = find_durations(source) if find_spec("pyarrow") else frozenset()
+    durations = list_duration_columns(source) if find_spec("pyarrow") else frozenset()
     columns = (
         f"to_microseconds({_quote(name)}) AS {_quote(name)}" if name in durations else _quote(name)
         for name in relation.columns
@@ -185,7 +185,7 @@ def _read_delimited(source: FileSource, folder: Path) -> Any:
     """
     names, rows = open_rows(source)
     path, has_header = str(source.path), not source.columns
-    if _is_unusual(source):
+    if _may_parse_differently(source):
         path, has_header = str(folder / "rows.csv"), False
         with Path(path).open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(
@@ -202,21 +202,25 @@ def _read_delimited(source: FileSource, folder: Path) -> Any:
     )
 
 
-def _is_unusual(source: FileSource) -> bool:
-    """Whether DuckDB could read other rows than the exact reader."""
+def _may_parse_differently(source: FileSource) -> bool:
+    """Whether DuckDB may split a delimited file into other rows or fields than our own reader.
+
+    It may at quotation marks, null bytes, blank lines and empty last fields, and if lines do not
+    all end in the same way.
+    """
     delimiter = source.delimiter.encode()
     patterns = (b'"', b"\0", b"\n\n", delimiter + b"\n")
-    previous, n_returns, n_pairs, n_lines = b"\n", 0, 0, 0
+    previous, n_cr, n_crlf, n_lf = b"\n", 0, 0, 0
     with source.open() as file:
         while block := file.read(SCANNED_BYTES):
-            n_returns, n_lines = n_returns + block.count(b"\r"), n_lines + block.count(b"\n")
-            n_pairs += (previous[-1:] + block).count(b"\r\n")
+            n_cr, n_lf = n_cr + block.count(b"\r"), n_lf + block.count(b"\n")
+            n_crlf += (previous[-1:] + block).count(b"\r\n")
             block = (previous[-2:] + block).replace(b"\r\n", b"\n")
             if any(pattern in block for pattern in patterns):
                 return True
             previous = block
-    is_mixed = n_returns > 0 and not n_returns == n_pairs == n_lines
-    return is_mixed or previous.endswith(delimiter)
+    has_mixed_line_ends = n_cr > 0 and not n_cr == n_crlf == n_lf
+    return has_mixed_line_ends or previous.endswith(delimiter)
 
 
 def _query(sql: str, path: str) -> Any:

@@ -22,7 +22,7 @@ import numpy as np
 from unskew.data.ids import Ids
 from unskew.errors import BadFileError, DataError
 from unskew.io.formulas import warn_about_formulas
-from unskew.io.sources import DELIMITERS, STANDARD_STREAM, FileSource, Format, infer_format
+from unskew.io.sources import DELIMITERS, STANDARD_STREAM, FileSource, Format, choose_format
 from unskew.io.table import INTEGER, FileTable, PythonColumn, require_column_names
 from unskew.io.text_files import (
     encode_delimited,
@@ -117,7 +117,7 @@ def write_table(
     format: Format | None = None,  # noqa: A002
 ) -> None:
     """Write columns of one length to a file, completely or not at all; ``-`` is standard output."""
-    content = _encode(dict(columns), infer_format(name, format), name)
+    content = _encode(dict(columns), choose_format(name, format), name)
     if name != STANDARD_STREAM:
         is_gzipped = name.endswith(".gz")
         write_file(name, gzip.compress(content, mtime=0) if is_gzipped else content)
@@ -247,8 +247,8 @@ def _read_arrow_table(source: FileSource) -> Any:
     return pa.ipc.open_stream(content).read_all()
 
 
-def find_durations(source: FileSource) -> frozenset[str]:
-    """The columns of a Parquet file that are durations, which the file stores as whole numbers."""
+def list_duration_columns(source: FileSource) -> frozenset[str]:
+    """The columns of a Parquet file that hold durations, which it stores as whole numbers."""
     import pyarrow as pa
     from pyarrow import parquet
 

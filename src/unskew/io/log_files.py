@@ -16,7 +16,15 @@ from unskew.data.cells import (
     find_duplicates,
     last_rows,
 )
-from unskew.data.ids import Ids, encode, find_codes, format_id, missing_ids, object_array
+from unskew.data.ids import (
+    Ids,
+    encode,
+    find_codes,
+    find_repeated_ids,
+    format_id,
+    missing_ids,
+    object_array,
+)
 from unskew.data.propensities import SMALLEST
 from unskew.data.ratings import Ratings, describe_duplicates
 from unskew.data.timestamps import Timestamps, parse_dates
@@ -278,10 +286,11 @@ def unite_ids(*lists: Ids) -> Ids:
 def find_id_rows(table: FileTable, role: str, ids: Ids) -> RowNumbers:
     """For each id its row in a table with one row an id; an error if an id is not there."""
     listed = read_ids(table, role)
-    n_duplicates = len(listed) - len(encode(listed)[1])
-    if n_duplicates:
+    repeated = find_repeated_ids(listed)
+    if repeated:
         raise BadFileError(
-            f"{table.name} lists {count_noun(n_duplicates, role)} more than once.",
+            f"{table.name} lists {count_noun(len(repeated), role)} more than once; the first is "
+            f"{format_id(repeated[0])}.",
             remedy="Keep one row for each.",
         )
     rows = find_codes(match_id_types(ids, listed), listed)

@@ -23,6 +23,7 @@ from unskew.data.ids import as_ids
 from unskew.errors import ModelFileError, UsageError
 from unskew.io.writing import write_file
 from unskew.settings import Configurable, fitted_state, is_fitted_name, require_fitted
+from unskew.tables import count_noun
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -271,8 +272,13 @@ def _decode_array(content: bytes, name: str) -> npt.NDArray[Any]:
     array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     if array.dtype.kind not in "biuf" or not array.dtype.isnative:
         raise ValueError(f"{name} has the type {array.dtype}")
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise ValueError(f"{name} has missing numbers (NaN)")
+    is_missing = np.isnan(array) if array.dtype.kind == "f" else np.zeros(0, bool)
+    if is_missing.any():
+        place = ", ".join(map(str, np.argwhere(is_missing)[0]))
+        raise ValueError(
+            f"{name} has {count_noun(int(is_missing.sum()), 'missing number')} (NaN); the first is "
+            f"at [{place}]"
+        )
     return array
 
 

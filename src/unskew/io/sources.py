@@ -44,10 +44,10 @@ STANDARD_STREAM = "-"
 GZIP_START = b"\x1f\x8b"
 
 
-def infer_format(name: str, format: Format | None = None) -> Format:  # noqa: A002
-    """``format`` if it is given, else the format of the file's extension, without ``.gz``.
+def choose_format(name: str, format: Format | None = None) -> Format:  # noqa: A002
+    """``format`` if it is given; else what the extension of ``name`` says, leaving out ``.gz``.
 
-    Standard input and output (``-``) are CSV.
+    Standard input and output (``-``) are CSV. An unknown extension is an error.
     """
     if format is not None:
         return format
@@ -104,7 +104,7 @@ class FileSource:
         If neither ``format`` nor the extension tells, its first lines tell what separates fields.
         """
         is_unknown = name != STANDARD_STREAM and _find_extension(name) not in EXTENSIONS
-        inferred = "csv" if format is None and is_unknown else infer_format(name, format)
+        inferred = "csv" if format is None and is_unknown else choose_format(name, format)
         if columns and inferred not in ("csv", "tsv"):
             raise UsageError(
                 f"{name}: a {inferred} file has column names of its own.",

@@ -224,7 +224,10 @@ def _sum_precisions(weight: Vector, above: IntVector, equal: IntVector, top: int
 
 @compiled
 def _best_gain(weight: Vector, gain: Vector, by_gain: IntVector, sums: Vector) -> float:
-    """The discounted gain if cells fill w places each, by decreasing gain."""
+    """The weighted ideal DCG: by decreasing gain, each cell fills as many places as its weight.
+
+    ``sums`` are the cumulative discounts of the places, from 0 on.
+    """
     best, filled, before = 0.0, 0.0, 0.0
     for index in range(by_gain.size):
         cell = by_gain[index]

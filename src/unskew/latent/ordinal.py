@@ -249,18 +249,19 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
             return self._evaluate(self._unpack(point))
 
     def _evaluate(self, parameters: OrdinalParameters) -> tuple[float, Vector]:
-        log_likelihood, by_part = self.likelihood(parameters)
-        objective, gradient = -log_likelihood, []
+        """The negative log posterior, up to a constant, and its gradient by all fitted parts."""
+        log_likelihood, likelihood_gradient = self.likelihood(parameters)
+        objective, gradients = -log_likelihood, []
         for name, precision in self.precision.items():
             deviation = np.asarray(getattr(parameters, name) - getattr(self.center, name))
             penalize = _noise_penalty if name in NOISE_PARTS else _normal_penalty
-            penalty, by_deviation = penalize(deviation)
+            penalty, penalty_gradient = penalize(deviation)
             objective += precision * penalty
-            part = precision * by_deviation - getattr(by_part, name)
-            if name in NOISE_PARTS:
-                part = part - part.mean()
-            gradient.append(np.ravel(part))
-        return objective, np.concatenate(gradient)
+            gradient = precision * penalty_gradient - getattr(likelihood_gradient, name)
+            if name in NOISE_PARTS:  # _unpack subtracts the mean, so only deviations from it count
+                gradient = gradient - gradient.mean()
+            gradients.append(np.ravel(gradient))
+        return objective, np.concatenate(gradients)
 
     def likelihood(self, parameters: OrdinalParameters) -> tuple[float, OrdinalParameters]:
         """The log likelihood and its gradient."""

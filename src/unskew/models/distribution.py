@@ -114,19 +114,20 @@ class _MeanScorer:
     n_threads: int | None
 
     def __call__(self, users: IntVector, /, *, out: Scores | None = None) -> Scores:
+        """The expected rating of every item (a column) by each user (a row)."""
         n_items = self.item.size
         scores = np.empty((users.size, n_items)) if out is None else out
-        distribution = self.distribution(self.user[users], self.item)
-        size = max(1, BLOCK_PAIRS // max(1, n_items))
-        columns = np.tile(np.arange(n_items, dtype=np.int32), min(size, users.size))
+        predict = self.distribution(self.user[users], self.item)
+        block_users = max(1, BLOCK_PAIRS // max(1, n_items))
+        items = np.tile(np.arange(n_items, dtype=np.int32), min(block_users, users.size))
 
         def score_block(first: int) -> None:
-            rows = np.arange(first, min(first + size, users.size), dtype=np.int32)
-            shares = distribution(np.repeat(rows, n_items), columns[: rows.size * n_items])
-            scores[rows] = (shares @ self.levels).reshape(rows.size, n_items)
+            rows = np.arange(first, min(first + block_users, users.size), dtype=np.int32)
+            probabilities = predict(np.repeat(rows, n_items), items[: rows.size * n_items])
+            scores[rows] = (probabilities @ self.levels).reshape(rows.size, n_items)
 
         with Workers(self.n_threads) as workers:
-            workers.map(score_block, range(0, users.size, size))
+            workers.map(score_block, range(0, users.size, block_users))
         return scores
 
 

@@ -214,10 +214,10 @@ def _build(
     cells = cells[order]
     is_repeated = cells[1:] == cells[:-1]
     if is_repeated.any():
-        row = int(order[1:][is_repeated][0])
+        n_cells, row = np.unique(cells[1:][is_repeated]).size, int(order[1:][is_repeated].min())
         raise BadImpressionError(
-            f"{int(is_repeated.sum())} candidates occur twice in a request; the first is item "
-            f"{format_id(items[item[row]])} at row {row} of the candidates.",
+            f"{count_noun(n_cells, 'candidate')} of a request listed more than once; the first to "
+            f"repeat one is row {row} of the candidates, item {format_id(items[item[row]])}.",
             parameter="candidates",
             where=f"row {row} of the candidates",
             remedy="List each candidate once.",

@@ -61,7 +61,10 @@ class WeightCheck:
 def list_weight_terms(
     policy: str, columns: RequestColumns, kinds: Sequence[str]
 ) -> Iterator[tuple[str, Term, Column]]:
-    """The name, the term whose value is the mean weight, and the weights, of each check."""
+    """The checks that weights have mean 1: the name, the term of the mean, and the weights.
+
+    There is one check for each kind, but one for each slot for weights of single slots.
+    """
     for kind in kinds:
         if kind == "slate":
             yield _name(policy, kind, 0), Term(columns.slate_weight), columns.slate_weight

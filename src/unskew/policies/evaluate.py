@@ -123,9 +123,11 @@ def check_targets(targets: Mapping[str, Policy | object]) -> dict[str, Policy]:
     """The target policies by name."""
     if not isinstance(targets, Mapping) or not targets:
         raise UsageError(
-            "`targets` must be a mapping from names to policies.",
+            "`targets` must be a dict of one or more target policies by name; got "
+            f"{describe(targets)}.",
             parameter="targets",
-            remedy="Pass {'new': policy}, for example.",
+            value=targets,
+            remedy="Pass `targets={'new': policy}`, for example.",
         )
     if LOGGED in targets:
         raise UsageError(

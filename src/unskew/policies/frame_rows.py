@@ -236,16 +236,7 @@ def _find_regressions(
         return {}
     if isinstance(regression, Mapping):
         return {name: require_pair(pair) for name, pair in regression.items()}
-    require_pair(regression)
-    if len(targets) > 1:
-        raise UsageError(
-            "the mean v of a regression depends on the policy, but `regression` has one for "
-            f"{len(targets)} policies.",
-            parameter="regression",
-            remedy="Pass a mapping from each target to its columns, such as "
-            "{'new': ('q', 'v_new')}.",
-        )
-    return dict.fromkeys(targets, regression)
+    return dict.fromkeys(targets, require_pair(regression, n_targets=len(targets)))
 
 
 def _row_error(name: str, count: int, n_rows: int) -> DataError:

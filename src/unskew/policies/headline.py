@@ -7,7 +7,7 @@ estimator is the one
 2. whose intervals leave out no error, as those of 'dm' (of its regression) and of 'pbm' with an
    examination curve of plain numbers do;
 3. that assumes least about users;
-4. with the narrowest intervals of the differences from the logged policy.
+4. with the narrowest intervals of the differences from the logging policy.
 
 A narrower interval under a stronger assumption does not come first: if the assumption is wrong, it
 misses the truth, and the wider interval of an estimator that assumes less seldom shows that.
@@ -48,17 +48,25 @@ class PolicyHeadline:
     """Estimators without an interval."""
 
     def describe(self, labels: Mapping[str, str]) -> str:
-        """What the others say, in a sentence; empty if there are none."""
+        """What the other estimators find about ``policy`` and the logging policy, in words.
+
+        It is empty if there are no others. ``labels`` are the names of estimators to print.
+        """
 
         def name(estimators: tuple[str, ...]) -> str:
             return join_words([labels.get(each, each) for each in estimators])
 
+        undecided = "cannot tell it from the logging policy"
         parts = [
             f"{name(names)} {one if len(names) == 1 else several}"
             for names, one, several in (
                 (self.agree, "agrees", "agree"),
-                (self.undecided, "cannot tell them apart", "cannot tell them apart"),
-                (self.decided, "tells them apart", "tell them apart"),
+                (self.undecided, undecided, undecided),
+                (
+                    self.decided,
+                    "tells it from the logging policy",
+                    "tell it from the logging policy",
+                ),
                 (self.disagree, "disagrees", "disagree"),
                 (self.silent, "has no interval", "have no interval"),
             )

@@ -189,20 +189,12 @@ class PolicyPlan:
         }
 
     def _find_regression(self, shown: Impressions, target: str) -> tuple[Vector, Vector] | None:
-        names = self.regression
+        names, n_targets = self.regression, len(self.targets)
         if isinstance(names, Mapping):
-            names = names.get(target)
-        elif names is not None and len(self.targets) > 1:
-            raise UsageError(
-                "the mean v of a regression depends on the policy, but `regression` has one for "
-                f"{len(self.targets)} policies.",
-                parameter="regression",
-                remedy="Pass a mapping from each target to its columns, such as "
-                "{'new': ('q', 'v_new')}.",
-            )
+            names, n_targets = names.get(target), 1
         if names is None:
             return None
-        require_pair(names)
+        require_pair(names, n_targets=n_targets)
         prediction, mean = (shown.column(name, "regression") for name in names)
         for name, values in zip(names, (prediction, mean), strict=True):
             if not np.isfinite(values).all():
@@ -487,13 +479,22 @@ def _require_same_probability(shown: Impressions, logging: BoundPolicy) -> None:
         )
 
 
-def require_pair(columns: object) -> tuple[str, str]:
-    """The names of the columns of q and v."""
-    if isinstance(columns, list | tuple) and len(columns) == 2:
-        return columns[0], columns[1]
-    raise UsageError(
-        f"`regression` must name two columns, q and v; got {describe(columns)}.",
-        parameter="regression",
-        value=columns,
-        remedy="Pass a pair such as ('q', 'v'), or a mapping from each target to its pair.",
-    )
+def require_pair(columns: object, *, n_targets: int = 1) -> tuple[str, str]:
+    """The names of the columns of q and v; an error if several targets would share them."""
+    if not isinstance(columns, list | tuple) or len(columns) != 2:
+        raise UsageError(
+            f"`regression` must name two columns, q and v; got {describe(columns)}.",
+            parameter="regression",
+            value=columns,
+            remedy="Pass a pair such as ('q', 'v'), or a mapping from each target to its pair.",
+        )
+    if n_targets > 1:
+        raise UsageError(
+            f"`regression` names one pair of columns for {n_targets} policies, but v, the mean "
+            "of q under a policy, differs from policy to policy.",
+            parameter="regression",
+            value=columns,
+            remedy="Pass a mapping from each target to its columns, such as "
+            "{'new': ('q', 'v_new')}.",
+        )
+    return columns[0], columns[1]

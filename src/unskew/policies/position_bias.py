@@ -264,9 +264,10 @@ class PositionBias(Configurable):
     def _fit_swaps(self, shown: Impressions) -> ExaminationCurve:
         if self.swap is None:
             raise UsageError(
-                "`swap` is missing: nothing says which rows belong to which swap.",
+                "`method='swaps'` needs `swap`, the column that says which position of a request "
+                "was swapped with position 1.",
                 parameter="swap",
-                remedy="Name the column that has the lower position of the swap.",
+                remedy="Pass its name; NaN in it stands for a request without a swap.",
             )
         swap = shown.column(self.swap, "swap")
         positions, log_curve, variance = estimate_swaps(shown, swap)
@@ -280,7 +281,7 @@ class PositionBias(Configurable):
         )
 
     def _bootstrap(self, table: ClickTable, start: Vector) -> Matrix:
-        """Covariance of log th over resamples of clusters."""
+        """Covariance of the log examination of positions over resamples of clusters."""
         rng = np.random.default_rng(self.random_state)
         clusters, code = np.unique(table.cluster, return_inverse=True)
         order = np.argsort(code, kind="stable")

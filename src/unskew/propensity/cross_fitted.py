@@ -161,9 +161,9 @@ class CrossFittedPropensity(PropensityWrapper):
         if is_zero.any():
             first = int(is_zero.argmax())
             raise UsageError(
-                f"{int(is_zero.sum())} of {is_zero.size} ratings have propensity 0 under a model "
-                f"that has not seen their {self._held_out_unit}; "
-                f"the first is at {log.name_cell(first)}.",
+                f"{int(is_zero.sum())} of {is_zero.size} ratings have propensity 0 by the model "
+                f"that was fitted with their {self._held_out_unit} held out; "
+                f"the first is {log.name_cell(first)}.",
                 parameter="model",
                 where=log.name_cell(first),
                 remedy=self._remedy(),

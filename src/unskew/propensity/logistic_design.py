@@ -21,6 +21,7 @@ from unskew.propensity.cell_likelihood import (
     UnitGrid,
 )
 from unskew.propensity.covariates import CovariateProfiles, varying_products
+from unskew.tables import count_noun
 from unskew.threads import Workers
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
@@ -121,7 +122,8 @@ class CellFolds:
             size, kind = side.covariates.profile.size, side.covariates.kind
             if split and size < n:
                 raise UsageError(
-                    f"`n_folds={n}` needs at least {n} {kind}s to hold out; there are {size}.",
+                    f"`ridge='cv'` holds out {kind}s in `n_folds={n}` folds, but there are only "
+                    f"{count_noun(size, kind)}.",
                     parameter="n_folds",
                     remedy="Lower `n_folds`, or pass `ridge` as a number.",
                 )

@@ -482,10 +482,10 @@ def _distinct_ratings(log_levels: Vector, sample: RatingFrequencies) -> Vector:
     if levels.size > MAX_LEVELS:
         raise UsageError(
             f"log and sample have {levels.size} or more distinct ratings, more than "
-            f"{MAX_LEVELS}: they seem to be continuous.",
+            f"{MAX_LEVELS}: they seem to be continuous, and each would get its own propensity.",
             parameter="bins",
-            remedy="Put them into bins, with `bins=10` or with cut points such as "
-            "`bins=[-5, 0, 5]`. Ratings in a frame must be rounded instead.",
+            remedy="Put ratings into bins by `bins=10`, or by cut points such as "
+            "`bins=[-5, 0, 5]`. In a frame, round them first.",
             shell_remedy="Round them first.",
         )
     return levels

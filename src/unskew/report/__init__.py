@@ -69,9 +69,11 @@ def render_file(text: str, name: str, *, command: str | None = None) -> str:
     try:
         return render(build_page(record), command=command)
     except DAMAGE as error:
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, KeyError):
+            reason = f"it lacks {error}"
         raise BadFileError(
-            f"{name} is not a complete {record['kind'].replace('_', ' ')} "
-            f"({type(error).__name__}: {error}).",
+            f"{name} is not a complete {record['kind'].replace('_', ' ')}: {reason}.",
             where=name,
             remedy="Write the result to the file again.",
         ) from error

@@ -221,16 +221,30 @@ def _require_matrix(truth: Truth) -> Truth:
         matrix: npt.NDArray[Any] = np.asarray(truth)
     except ValueError as error:  # lists of different lengths
         raise UsageError(
-            f"`truth` must be a users x items matrix of ratings: {error}.", parameter="truth"
+            "`truth` must be a users x items matrix of ratings; its rows differ in length.",
+            parameter="truth",
+            remedy="Pass as many ratings for each user as there are items.",
         ) from error
     if matrix.ndim != 2 or matrix.size == 0 or matrix.dtype.kind not in "iuf":
         raise UsageError(
-            "`truth` must be a complete users x items matrix of ratings; "
+            "`truth` must be a users x items matrix of ratings; "
             f"got {matrix.dtype} of shape {matrix.shape}.",
             parameter="truth",
             value=matrix.shape,
             remedy="Pass an array of numbers with a row for each user and a column for each item.",
         )
+    for rows in _row_blocks(matrix):
+        is_finite = np.isfinite(matrix[rows])
+        if not is_finite.all():
+            row, item = np.unravel_index(int(is_finite.argmin()), is_finite.shape)
+            where = f"row {rows.start + row}, column {item}"
+            raise UsageError(
+                "`truth` must have a finite rating in every cell; got "
+                f"{matrix[rows][row, item]} at {where}.",
+                parameter="truth",
+                where=where,
+                remedy="Fill the missing cells, by a model's predictions for example.",
+            )
     return matrix
 
 

@@ -156,19 +156,23 @@ class CodedModel(ExternalModel):
         return values if self.limits is None else np.clip(values, *self.limits)
 
     def _require_known(self, ids: Ids, codes: IntVector, kind: Kind) -> None:
-        """Raise if an unknown id has no prediction, or if no id fits the model at all."""
+        """Raise if an id is unknown and nothing is predicted for unknown ids.
+
+        Also raise if the ids seem to be others than the model's: no item is known, or no user is
+        known and their ids have another type. Then a fallback would be all there is.
+        """
         is_unknown = codes < 0
         if not is_unknown.any():
             return
         vocabulary = self.users if kind == "user" else self.items
         other_type = describe_id_types(ids, vocabulary)
-        fits_nowhere = bool(is_unknown.all() and (kind == "item" or other_type))
-        if self.on_unknown != "raise" and not fits_nowhere:
+        has_other_ids = bool(is_unknown.all() and (kind == "item" or other_type))
+        if self.on_unknown != "raise" and not has_other_ids:
             return
         distinct = list(dict.fromkeys(ids[is_unknown].tolist()))
         shown = ", ".join([*map(format_id, distinct[:3]), *["..."] * (len(distinct) > 3)])
         remedy = "Fit it to the same ids as the log has."
-        if not fits_nowhere:
+        if not has_other_ids:
             remedy = (
                 "Fit it to a log that has them, leave them out of the log, or say what to predict "
                 "for them: unskew.evaluation.wrap_model(model, fallback=...). A fallback of "

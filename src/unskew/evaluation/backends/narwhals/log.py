@@ -39,6 +39,7 @@ from unskew.evaluation.backends.narwhals.sums import (
     SumTerms,
 )
 from unskew.evaluation.backends.narwhals.table import GROUP, FrameSource, FrameTable, Totals
+from unskew.tables import count_noun
 
 OnBad: TypeAlias = Literal["raise", "drop"]
 OBSERVED, INVERSE, TRANSFORMED = "observed", "inverse", "transformed"
@@ -106,11 +107,13 @@ class ColumnRoles:
         positions = _find_columns("position", position, columns) if reads_positions else ()
         if positions and len(positions) != len(models):
             raise UsageError(
-                f"there are {len(models)} models, {', '.join(map(repr, models))}, but "
-                f"{len(positions)} columns of positions.",
+                f"there are {count_noun(len(models), 'model')}, {', '.join(map(repr, models))}, "
+                f"but {count_noun(len(positions), 'column')} of positions, "
+                f"{', '.join(map(repr, positions))}.",
                 parameter="position",
                 value=position,
-                remedy="Pass `position=[...]` with one column for each model, in the same order.",
+                remedy="Pass `position=[...]`: for each model, in the same order, the column of "
+                "the rank that it gives the item among all items of the user.",
             )
         group = names["by"]
         if group is not None and group not in columns:
@@ -144,7 +147,7 @@ class ColumnRoles:
             names[FITTED_COUNT] = self.fitted_count
         return names if self.group is None else names | {GROUP: self.group}
 
-    def numbers(self) -> dict[str, type[DataError]]:
+    def numeric_errors(self) -> dict[str, type[DataError]]:
         """Our names of columns that must have numbers, and the error to raise otherwise."""
         errors: dict[str, type[DataError]] = {"rating": BadRatingError}
         for model in range(len(self.predictions)):
@@ -326,7 +329,7 @@ class FrameLog:
     ) -> None:
         self.roles = roles
         self.is_complete = is_complete
-        self.table = source.select(roles.sources(), numbers=roles.numbers())
+        self.table = source.select(roles.sources(), numeric_errors=roles.numeric_errors())
         has_rating = ~self.table.is_missing("rating") if is_complete else constant(1.0) > 0.0
         self.table.store({OBSERVED: has_rating})
         self.requirements = list(

@@ -421,7 +421,10 @@ class UnitStrata(StrataTerms):
             terms.add_unit_term(self.unit, unit_total(self.unit, first, second), product)
 
     def _store_centred(self, table: FrameTable, reader: TotalsReader) -> None:
-        """Store h x + dh/dlog P times the mean of x in the stratum, times sqrt(n / (n - 1))."""
+        """Store h x + dh/dlog P times the mean of x in the stratum, times sqrt(n / (n - 1)).
+
+        The column of the derivative of h is that by log 1/P, so it is subtracted.
+        """
         keys = [*([GROUP] if self.by_group else []), self.unit]
         n = table.sum_over(column(KEPT), keys)
         scale = np.sqrt(bessel_factor(n))

@@ -59,13 +59,14 @@ class FrameSource:
         return source
 
     def select(
-        self, columns: Mapping[str, str], *, numbers: Mapping[str, type[DataError]]
+        self, columns: Mapping[str, str], *, numeric_errors: Mapping[str, type[DataError]]
     ) -> FrameTable:
         """A table of some columns: ``columns`` maps our names to the caller's.
 
-        The columns in ``numbers`` become float64. One of another type raises the error of its name.
+        ``numeric_errors`` lists the columns that must be numbers, which become float64, each with
+        the error that it raises if it has another type.
         """
-        for name, error in numbers.items():
+        for name, error in numeric_errors.items():
             dtype = self._schema[self._names[columns[name]]]
             if not (dtype.is_numeric() or dtype == nw.Boolean):
                 raise error(
@@ -77,7 +78,9 @@ class FrameSource:
         with translated_errors(self._frame):
             return FrameTable(
                 self._frame.select(
-                    (expression.cast(nw.Float64) if name in numbers else expression).alias(name)
+                    (expression.cast(nw.Float64) if name in numeric_errors else expression).alias(
+                        name
+                    )
                     for name, expression in selected.items()
                 )
             )
