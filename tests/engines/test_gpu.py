@@ -192,5 +192,5 @@ def test_as_many_ratings_as_factors_are_enough_without_a_penalty(device: str) ->
         log, engine=GpuEngine(device)
     )
 
-    np.testing.assert_allclose(matrix_of(model)[user, item], log.rating, atol=1e-8)
+    np.testing.assert_allclose(predict_matrix(model)[user, item], log.rating, atol=1e-8)
     assert (model.factors_.user_factors[3] == 0).all()

@@ -62,7 +62,7 @@ def test_every_format_can_grow_but_not_change(extension: str, tmp_path: Path) ->
 
 
 def test_standard_input_is_refused() -> None:
-    with pytest.raises(UsageError, match="standard input cannot be read again"):
+    with pytest.raises(UsageError, match="standard input is a stream and cannot be read again"):
         read_new_rows(FileSource.from_name("-"), {})
 
 

@@ -259,4 +259,6 @@ def _read_zip(source: DatasetSource, file: Path, read: Callable[[Files], DataSet
                 raise DatasetFormatError(f"{file} lacks some of {', '.join(source.layouts[0])}.")
             return read(files)
     except zipfile.BadZipFile as error:
-        raise DatasetFormatError(f"{file} is not a zip file: {error}.") from error
+        raise DatasetFormatError(
+            f"{file} is not a zip file, or not a whole one.", remedy="Download it again."
+        ) from error

@@ -57,8 +57,8 @@ class Monitor:
     look_every
         The path has one look after so many rows; by default 50 until the planned size.
     has_unobserved
-        Whether the log also has the arrivals that were not rated; their rating is NaN. IPS needs
-        them, SNIPS does not.
+        Whether the log also has the cells that were shown but not rated; their rating is NaN.
+        IPS needs them, SNIPS does not.
     universe
         (n_users, n_items), to tell which share of all cells the log stands for so far, and for
         IPS with ``unit="user"``.
@@ -232,7 +232,8 @@ class Monitor:
                 f"row {row}.",
                 parameter="rating",
                 where=f"row {row}",
-                remedy="If they are arrivals that were not rated, pass `has_unobserved=True`.",
+                remedy="If they were shown but not rated, pass `has_unobserved=True`; else "
+                "leave these rows out.",
             )
         propensity = _read_column("propensities", propensities, values.size, BadPropensityError)
         observed = Propensities(propensity[is_observed]).values

@@ -309,7 +309,7 @@ def read_folds(folds: Folds | None, log: Ratings) -> tuple[list[int], IntVector]
             f"`folds` must have a whole number for each of the {len(log)} logged cells; "
             f"got {values.dtype} of shape {values.shape}.",
             parameter="folds",
-            remedy="Pass the fold without which the imputation of each cell was fitted.",
+            remedy="For each cell, pass the fold that was held out when its imputation was fitted.",
         )
     labels, code = np.unique(values, return_inverse=True)
     if labels.size < 2:

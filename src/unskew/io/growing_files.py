@@ -73,9 +73,9 @@ def read_new_rows(source: FileSource, position: ReadPosition) -> NewRows:
     """The rows that were not counted yet; ``position`` is empty at the first time."""
     if not isinstance(source.path, Path) or not source.is_regular:
         raise UsageError(
-            f"{source.label} cannot be read again when it has grown.",
+            f"{source.label} is a stream and cannot be read again, which a growing log needs.",
             parameter="log",
-            remedy="Name a file.",
+            remedy="Pass the path of a file.",
         )
     if source.is_plain_file and source.format in TEXT_FORMATS:
         return _read_text(source, source.path, position)

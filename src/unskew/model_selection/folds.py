@@ -196,10 +196,10 @@ def _transform_propensities(
     if weight.min() < 1:
         raise UsageError(
             f"{weight_transform!r} gives weights below 1, such as {weight.min():g}. "
-            f"{type(model).__name__} has no setting weight_transform, so it needs weights of 1 "
-            "or more.",
+            f"{type(model).__name__} takes propensities, not weights: each weight is passed as "
+            "a propensity of 1 / weight, which must be at most 1.",
             parameter="weight_transform",
             value=weight_transform,
-            remedy="Use a transform such as Clip.",
+            remedy="Use a transform that keeps weights at 1 or more, such as Clip(100).",
         )
     return Propensities(1.0 / weight)

@@ -210,7 +210,7 @@ def _make_sum_batches(
             )
         )
         weight = cells["weight"].to_numpy() if spec.is_weighted else np.ones(rating.size)
-        if spec.unit is None:  # the moment is not used, so it needs no propensities
+        if spec.unit is None:  # only the value is read, whose variance would need propensities
             return Sums.of(delta.value, weight=weight, base=delta.base, is_ratio=spec.is_ratio)
         codes, units = encode(as_ids(cells[spec.unit].to_numpy()))
         groups = Clusters(codes, len(units))
