@@ -12,7 +12,7 @@ one unit, items likewise, and the sum over all cells is a sum over pairs of unit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -47,7 +47,7 @@ class ExchangeableUnits:
     """The unit of each user."""
     has_offset: bool
     fold: IntVector
-    """The cross-validation fold of each unit."""
+    """The cross-validation fold of each unit, in ascending order."""
 
     @classmethod
     def group(
@@ -60,11 +60,11 @@ class ExchangeableUnits:
         fold: IntVector,
     ) -> ExchangeableUnits:
         """Group users with the same profile, the same fold and the same ``keys``."""
-        columns = np.column_stack([profile, fold, *keys])
+        columns = np.column_stack([fold, profile, *keys])
         distinct, inverse = np.unique(columns.astype(np.int32), axis=0, return_inverse=True)
         unit = inverse.ravel().astype(np.int32)
         count = np.bincount(unit, minlength=len(distinct)).astype(np.float64)
-        return cls(design[distinct[:, 0]], n_crossed, count, unit, has_offset, distinct[:, 1])
+        return cls(design[distinct[:, 1]], n_crossed, count, unit, has_offset, distinct[:, 0])
 
     @property
     def crossed(self) -> Matrix:
@@ -118,32 +118,36 @@ class UnitGrid:
         self, row: Vector, column: Vector, left: Matrix, right: Matrix, workers: Workers
     ) -> CellSums:
         """The sums at eta = row + column' + left right', block by block of user units."""
-        item_count = self.item.count
-        weighted = np.column_stack([item_count, right * item_count[:, None]])
 
-        def sum_block(rows: slice) -> tuple[float, Matrix, Vector]:
-            eta = row[rows, None] + column + left[rows] @ right.T
+        def sum_block(block: tuple[slice, IntVector]) -> tuple[float, Matrix, Vector]:
+            rows, items = block
+            item_count, item_columns = self.item.count[items], right[items]
+            weighted = np.column_stack([item_count, item_columns * item_count[:, None]])
+            eta = left[rows] @ item_columns.T
+            eta += row[rows, None]
+            eta += column[items]
             probability, log_partition = _sigmoid_and_softplus(eta)
-            if self.included is not None:
-                is_included = self.included[self.user.fold[rows]][:, self.item.fold]
-                probability, log_partition = (
-                    probability * is_included,
-                    log_partition * is_included,
-                )
             user_count = self.user.count[rows]
+            by_item = np.zeros(len(self.item))
+            by_item[items] = item_count * (user_count @ probability)
             return (
                 float(user_count @ (log_partition @ item_count)),
                 (probability @ weighted) * user_count[:, None],
-                user_count @ probability,
+                by_item,
             )
 
-        size = max(1, BLOCK_CELLS // len(self.item))
-        blocks = [
-            slice(first, min(first + size, len(self.user)))
-            for first in range(0, len(self.user), size)
-        ]
-        sums = _add_blocks(workers.stream(sum_block, blocks), len(self.item))
-        return replace(sums, by_item=item_count * sums.by_item)
+        return _add_blocks(workers.stream(sum_block, list(self._blocks())), len(self.item))
+
+    def _blocks(self) -> Iterator[tuple[slice, IntVector]]:
+        """Ranges of user units of one fold, with the item units whose cells count."""
+        for fold in np.unique(self.user.fold):
+            items = np.arange(len(self.item), dtype=np.int32)
+            if self.included is not None:
+                items = items[self.included[fold][self.item.fold] > 0]
+            first, last = np.searchsorted(self.user.fold, [fold, fold + 1])
+            size = max(1, BLOCK_CELLS // max(1, items.size))
+            for start in range(first, last, size):
+                yield slice(start, min(start + size, last)), items
 
     def count_cells(self) -> tuple[Vector, Vector]:
         """The number of cells of each user unit, and of each item unit."""
@@ -388,6 +392,6 @@ def _sigmoid_and_softplus(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """sigma(eta) and log(1 + exp(eta)); ``eta`` is overwritten."""
     odds = np.exp(np.minimum(eta, MAX_LOGIT, out=eta), out=eta)
-    softplus = np.log1p(odds)
-    odds /= odds + 1
-    return odds, softplus
+    larger = odds + 1
+    odds /= larger
+    return odds, np.log(larger, out=larger)
