@@ -14,18 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import OptimizeResult, minimize
 from scipy.sparse import csr_array
 
 from unskew.data.cells import RowStarts, group_rows, row_starts
-from unskew.propensity.low_rank import run_lbfgs
 from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, Vector
 
 BLOCK_CELLS = 1 << 17
 """Cells whose eta is held at once, for each thread: few enough for the cache."""
+LBFGS_MEMORY = 20
+"""Steps that L-BFGS uses to approximate the Hessian."""
 MAX_LOGIT = 500.0
 """Larger eta are replaced by this number, because exp(eta) would overflow."""
 
@@ -350,7 +353,7 @@ def maximize(
         penalized = -value + float(penalty @ np.square(vector)) / 2
         return penalized, (penalty * vector - gradient) * scale
 
-    result, history = run_lbfgs(
+    result, history = _run_lbfgs(
         objective,
         start / scale,
         max_iter=max_iter,
@@ -362,6 +365,37 @@ def maximize(
     has_converged = float(np.abs(result.jac).max()) <= max(tol, rounding)
     value = -float(result.fun) + float(penalty @ np.square(vector)) / 2
     return LikelihoodMaximum(vector, value, len(history), bool(has_converged))
+
+
+def _run_lbfgs(
+    function: Callable[[Vector], tuple[float, Vector]],
+    start: Vector,
+    *,
+    max_iter: int,
+    gtol: float,
+    report: Callable[[int, float], None],
+) -> tuple[Any, list[float]]:
+    """SciPy's result for a function that returns its value and gradient; the value of each step.
+
+    It stops when no entry of the gradient exceeds ``gtol``, or after ``max_iter`` steps.
+    """
+    history: list[float] = []
+
+    def record_step(intermediate_result: OptimizeResult) -> None:
+        history.append(float(intermediate_result.fun))
+        report(len(history), history[-1])
+
+    options = {
+        "maxiter": max_iter,
+        "maxfun": 20 * max_iter,
+        "maxcor": LBFGS_MEMORY,
+        "ftol": 0.0,
+        "gtol": gtol,
+    }
+    result = minimize(  # type: ignore[call-overload]
+        function, start, jac=True, method="L-BFGS-B", callback=record_step, options=options
+    )
+    return result, history
 
 
 def _add_blocks(parts: Iterable[tuple[float, Matrix, Vector]], n_items: int) -> CellSums:
