@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import OptimizeResult, minimize
 from scipy.sparse import csr_array
 
 from unskew.data.cells import RowStarts, group_rows, row_starts
+from unskew.optimization.lbfgs import LbfgsState, start_at, take_step
+from unskew.propensity.logit_hessian import ProductHessian, SideTerms
 from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, Vector
 
@@ -275,12 +275,33 @@ class CellLikelihood:
         left = user.crossed @ terms.crossed
         return self.cells.sums(row, column, left, item.crossed, self.workers)
 
-    def log_likelihood(self, vector: Vector) -> tuple[float, Vector]:
-        """log L and its gradient: the observed sum of each term minus its expected sum."""
-        sums = self.cell_sums(vector)
+    def log_likelihood(self, vector: Vector, sums: CellSums | None = None) -> tuple[float, Vector]:
+        """log L and its gradient: the observed sum of each term minus its expected sum.
+
+        ``sums`` are those at ``vector`` if they are known.
+        """
+        sums = sums or self.cell_sums(vector)
         observed = self.observed.to_vector()
         gradient = observed - _sum_terms(self.user, self.item, sums).to_vector()
         return float(observed @ vector) - sums.log_partition, gradient
+
+    def hessian(self, sums: CellSums, penalty: Vector) -> ProductHessian:
+        """About the Hessian of -log L + penalty where the sums over cells are ``sums``."""
+        sides = (
+            SideTerms(
+                side.design,
+                side.n_crossed,
+                side.has_offset,
+                np.maximum(expected * (1 - expected / np.maximum(size, 1)), 0) + 1e-12,
+            )
+            for side, expected, size in zip(
+                (self.user, self.item),
+                (sums.by_user, sums.by_item),
+                self.cells.count_cells(),
+                strict=True,
+            )
+        )
+        return ProductHessian.of(*sides, penalty)
 
     def penalty_weights(self) -> Vector:
         """How often the square of each coefficient is penalised.
@@ -339,63 +360,40 @@ def maximize(
     tol: float,
     report: Callable[[str], None],
 ) -> LikelihoodMaximum:
-    """Maximise log L - ridge / 2 ||coefficients||^2 by L-BFGS; the intercept is not penalised.
+    """Maximise log L - ridge / 2 ||coefficients||^2 by L-BFGS, which starts from an
+    approximate Hessian; the intercept is not penalised.
 
-    Coefficients are measured in units of about their standard errors. The fit has converged when
-    the gradient in these units is at most ``tol``, or when rounding errors hide it.
+    The fit has converged when the gradient by coefficients in units of about their standard errors
+    is at most ``tol``, or when rounding errors hide it.
     """
     penalty = ridge * likelihood.penalty_weights()
     scale = 1 / np.sqrt(likelihood.curvatures() + penalty)
+    latest: list[CellSums] = []
 
-    def objective(scaled: Vector) -> tuple[float, Vector]:
-        vector = scaled * scale
-        value, gradient = likelihood.log_likelihood(vector)
+    def objective(vector: Vector) -> tuple[float, Vector]:
+        latest[:] = [likelihood.cell_sums(vector)]
+        value, gradient = likelihood.log_likelihood(vector, latest[0])
         penalized = -value + float(penalty @ np.square(vector)) / 2
-        return penalized, (penalty * vector - gradient) * scale
+        return penalized, penalty * vector - gradient
 
-    result, history = _run_lbfgs(
-        objective,
-        start / scale,
-        max_iter=max_iter,
-        gtol=tol,
-        report=lambda step, _: report(f"ridge {ridge:g}: step {step}"),
-    )
-    vector = np.asarray(result.x) * scale
-    rounding = 100 * np.sqrt(np.finfo(np.float64).eps * abs(float(result.fun)))
-    has_converged = float(np.abs(result.jac).max()) <= max(tol, rounding)
-    value = -float(result.fun) + float(penalty @ np.square(vector)) / 2
-    return LikelihoodMaximum(vector, value, len(history), bool(has_converged))
+    def largest_step(state: LbfgsState) -> float:
+        return float(np.abs(state.gradient * scale).max())
 
-
-def _run_lbfgs(
-    function: Callable[[Vector], tuple[float, Vector]],
-    start: Vector,
-    *,
-    max_iter: int,
-    gtol: float,
-    report: Callable[[int, float], None],
-) -> tuple[Any, list[float]]:
-    """SciPy's result for a function that returns its value and gradient; the value of each step.
-
-    It stops when no entry of the gradient exceeds ``gtol``, or after ``max_iter`` steps.
-    """
-    history: list[float] = []
-
-    def record_step(intermediate_result: OptimizeResult) -> None:
-        history.append(float(intermediate_result.fun))
-        report(len(history), history[-1])
-
-    options = {
-        "maxiter": max_iter,
-        "maxfun": 20 * max_iter,
-        "maxcor": LBFGS_MEMORY,
-        "ftol": 0.0,
-        "gtol": gtol,
-    }
-    result = minimize(  # type: ignore[call-overload]
-        function, start, jac=True, method="L-BFGS-B", callback=record_step, options=options
-    )
-    return result, history
+    state, n_iter = start_at(objective, start), 0
+    while n_iter < max_iter and largest_step(state) > tol and not state.has_stalled:
+        state = take_step(
+            objective,
+            state,
+            memory=LBFGS_MEMORY,
+            first_length=1.0,
+            precondition=likelihood.hessian(latest[0], penalty).solve,
+        )
+        n_iter += 1
+        report(f"ridge {ridge:g}: step {n_iter}")
+    value = -state.value + float(penalty @ np.square(state.point)) / 2
+    rounding = 100 * np.sqrt(np.finfo(np.float64).eps * abs(state.value))
+    has_converged = largest_step(state) <= max(tol, rounding)
+    return LikelihoodMaximum(state.point, value, n_iter, bool(has_converged))
 
 
 def _add_blocks(parts: Iterable[tuple[float, Matrix, Vector]], n_items: int) -> CellSums:
