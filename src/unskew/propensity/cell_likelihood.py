@@ -287,21 +287,17 @@ class CellLikelihood:
 
     def hessian(self, sums: CellSums, penalty: Vector) -> ProductHessian:
         """About the Hessian of -log L + penalty where the sums over cells are ``sums``."""
-        sides = (
-            SideTerms(
-                side.design,
-                side.n_crossed,
-                side.has_offset,
-                np.maximum(expected * (1 - expected / np.maximum(size, 1)), 0) + 1e-12,
-            )
-            for side, expected, size in zip(
-                (self.user, self.item),
-                (sums.by_user, sums.by_item),
-                self.cells.count_cells(),
-                strict=True,
-            )
+
+        def side_terms(side: ExchangeableUnits, expected: Vector, size: Vector) -> SideTerms:
+            weight = np.maximum(expected * (1 - expected / np.maximum(size, 1)), 0) + 1e-12
+            return SideTerms(side.design, side.n_crossed, side.has_offset, weight)
+
+        by_user, by_item = self.cells.count_cells()
+        return ProductHessian.of(
+            side_terms(self.user, sums.by_user, by_user),
+            side_terms(self.item, sums.by_item, by_item),
+            penalty,
         )
-        return ProductHessian.of(*sides, penalty)
 
     def penalty_weights(self) -> Vector:
         """How often the square of each coefficient is penalised.

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from unskew.types import Matrix, Vector
+from unskew.types import IntVector, Matrix, Vector
 
 LEAST_EIGENVALUE = 1e-8
 """Of the Schur complement in units of the covariates: offsets can replace covariates."""
@@ -65,13 +65,8 @@ class ProductHessian:
         squares = [
             (side.with_one * weight[:, None]).T @ side.with_one / total for side, _, weight in sides
         ]
-        block = total * np.prod(
-            [
-                square[np.ix_(chosen, chosen)]
-                for square, (_, chosen, _) in zip(squares, sides, strict=True)
-            ],
-            axis=0,
-        )
+        by_rows, by_columns = squares[0][np.ix_(rows, rows)], squares[1][np.ix_(columns, columns)]
+        block = total * by_rows * by_columns
         n_covariates = rows.size
         block += np.diag(penalty[:n_covariates])
         means = [square[0] for square in squares]
@@ -84,12 +79,14 @@ class ProductHessian:
         border = np.vstack([np.empty((0, n_covariates)), *borders])
         diagonal = np.concatenate([np.empty(0), *offsets]) * (1 + JITTER) + 1e-12
         diagonal += penalty[n_covariates:]
-        factors, core = np.empty((diagonal.size, 0)), np.empty((0, 0))
+        factors: Matrix = np.empty((diagonal.size, 0))
+        core: Matrix = np.empty((0, 0))
         if len(offsets) == 2:
             factors = np.zeros((diagonal.size, 2))
             factors[: weights[0].size, 0], factors[weights[0].size :, 1] = weights
             exchange = np.array([[0.0, total], [total, 0.0]])
-            core = np.linalg.inv(exchange + factors.T @ (factors / diagonal[:, None]))
+            small = exchange + factors.T @ (factors / diagonal[:, None])
+            core = np.linalg.inv(small).astype(np.float64)
         solved = _solve_offsets(diagonal, factors, core, border)
         return cls(diagonal, factors, core, solved, _invert(block - border.T @ solved, block))
 
@@ -102,13 +99,13 @@ class ProductHessian:
         return np.concatenate([top, offsets - self.solved_border @ top])
 
 
-def _columns(user: SideTerms, item: SideTerms) -> tuple[Vector, Vector]:
+def _columns(user: SideTerms, item: SideTerms) -> tuple[IntVector, IntVector]:
     """For each covariate term, the columns of both sides' ``with_one`` whose product it is."""
     n_user, n_item = user.design.shape[1], item.design.shape[1]
     crossed = np.indices((user.n_crossed, item.n_crossed)).reshape(2, -1) + 1
     rows = [0, *range(1, n_user + 1), *[0] * n_item, *crossed[0]]
     columns = [0, *[0] * n_user, *range(1, n_item + 1), *crossed[1]]
-    return np.array(rows, dtype=int), np.array(columns, dtype=int)
+    return np.array(rows, dtype=np.int32), np.array(columns, dtype=np.int32)
 
 
 def _solve_offsets(diagonal: Vector, factors: Matrix, core: Matrix, right: Matrix) -> Matrix:

@@ -328,8 +328,8 @@ class PenalizedLoss:
         """
         observed, logits = self.cells.observed, self.to_logits(vector)
         n_users, n_items = observed.user_count.size, observed.item_count.size
-        by_user = np.bincount(observed.user, minlength=n_users)
-        by_item = np.bincount(observed.item, minlength=n_items)
+        by_user = np.bincount(observed.user, minlength=n_users).astype(np.float64)
+        by_item = np.bincount(observed.item, minlength=n_items).astype(np.float64)
         users = self._row_hessians(by_user / observed.user_count, logits.item, by_item)
         items = self._row_hessians(by_item / observed.item_count, logits.user, by_user)
 
