@@ -46,13 +46,13 @@ class ProductHessian:
     """
 
     diagonal: Vector
-    """Of K, without what it has by rank two."""
+    """The diagonal of K without its matrix of rank two."""
     factors: Matrix
     """U of K = diagonal + U M U'; no columns unless both sides have offsets."""
     core: Matrix
-    """(M^-1 + U' diagonal^-1 U)^-1."""
+    """The inverse of M^-1 + U' diagonal^-1 U, for Woodbury's identity."""
     solved_border: Matrix
-    """K^-1 B."""
+    """K^-1 times B, for every covariate."""
     inverse: Matrix
     """The inverse of the Schur complement."""
 
@@ -91,7 +91,7 @@ class ProductHessian:
         return cls(diagonal, factors, core, solved, _invert(block - border.T @ solved, block))
 
     def solve(self, right: Vector) -> Vector:
-        """H^-1 times a vector."""
+        """The inverse of the Hessian times a vector."""
         n_covariates = len(self.inverse)
         of_covariates, of_offsets = right[:n_covariates], right[n_covariates:]
         top = self.inverse @ (of_covariates - self.solved_border.T @ of_offsets)
@@ -109,7 +109,7 @@ def _columns(user: SideTerms, item: SideTerms) -> tuple[IntVector, IntVector]:
 
 
 def _solve_offsets(diagonal: Vector, factors: Matrix, core: Matrix, right: Matrix) -> Matrix:
-    """K^-1 times a matrix (Woodbury)."""
+    """The inverse of K times a matrix, by Woodbury's identity."""
     solved: Matrix = right / diagonal[:, None]
     return solved - factors / diagonal[:, None] @ (core @ (factors.T @ solved))
 
