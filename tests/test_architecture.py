@@ -17,6 +17,7 @@ ROOT = Path(unskew.__file__).parent
 LEVELS = {
     "_version": 1, "errors": 1, "settings": 1, "types": 1, "tables": 1,
     "lazy": 1, "memory": 1, "progress": 1, "threads": 1, "registry": 1, "kernels": 1,
+    "optimization": 1,
     "data": 2,
     "io": 3, "simulation": 3,
     "datasets": 4, "metrics": 4, "estimators": 4, "ranking": 4, "propensity": 4, "theory": 4,

@@ -502,3 +502,29 @@ def test_a_factor_at_zero_comes_back_when_the_penalty_is_lowered() -> None:
 
     assert not problem(problem.to_vector(zero))[1][1:].any()
     assert problem(problem.perturbed_start(zero, np.random.default_rng(0)))[1][1:].any()
+
+
+def test_the_approximate_hessian_has_a_block_for_each_row() -> None:
+    """Also for the row that represents all unlisted users."""
+    log = log_of(random_bits(6, 5))
+    bits = ObservedMatrix.of_log(log, Universe(log.n_users + 3, log.n_items))
+    loss = problem_of(bits, penalty=0.7)
+    rng = np.random.default_rng(0)
+    point = loss.random_start(rng)
+    factors = loss.to_logits(point)
+    right = loss.to_logits(rng.normal(size=point.size))
+
+    solved = loss.to_logits(loss.precondition(point)(loss.to_vector(right)))
+
+    assert solved.intercept == pytest.approx(right.intercept)
+    by_user = np.bincount(bits.user, minlength=7) / bits.user_count
+    mean_square = factors.item[bits.item].T @ factors.item[bits.item] / bits.item.size
+    for user in range(7):
+        block = 0.7 * np.eye(2) + by_user[user] * mean_square
+        expected = np.linalg.solve(block, right.user[user])
+        np.testing.assert_allclose(solved.user[user], expected, rtol=1e-10)
+    mean_square = factors.user[bits.user].T @ factors.user[bits.user] / bits.item.size
+    for item, n_observed in enumerate(np.bincount(bits.item, minlength=5)):
+        block = 0.7 * np.eye(2) + n_observed * mean_square
+        expected = np.linalg.solve(block, right.item[item])
+        np.testing.assert_allclose(solved.item[item], expected, rtol=1e-10)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from unskew.data.cells import row_starts, split_groups
 from unskew.data.factors import take_rows
 from unskew.data.ratings import Ratings
-from unskew.factorization.lbfgs import LbfgsSolver, LbfgsState, Precondition, start_at
+from unskew.factorization.lbfgs import LbfgsSolver
 from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
@@ -21,7 +21,8 @@ from unskew.kernels.ordinal_rows import (
     UserRows,
     pad_columns,
 )
-from unskew.latent.row_hessians import RowHessians
+from unskew.optimization.lbfgs import LbfgsState, Precondition, start_at
+from unskew.optimization.row_hessians import RowHessians
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
 

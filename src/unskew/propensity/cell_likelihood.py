@@ -12,7 +12,7 @@ one unit, items likewise, and the sum over all cells is a sum over pairs of unit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,12 +20,15 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from unskew.data.cells import RowStarts, group_rows, row_starts
-from unskew.propensity.low_rank import run_lbfgs
+from unskew.optimization.lbfgs import LbfgsState, start_at, take_step
+from unskew.propensity.logit_hessian import ProductHessian, SideTerms
 from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, Vector
 
 BLOCK_CELLS = 1 << 17
 """Cells whose eta is held at once, for each thread: few enough for the cache."""
+LBFGS_MEMORY = 20
+"""Steps that L-BFGS uses to approximate the Hessian."""
 MAX_LOGIT = 500.0
 """Larger eta are replaced by this number, because exp(eta) would overflow."""
 
@@ -47,7 +50,7 @@ class ExchangeableUnits:
     """The unit of each user."""
     has_offset: bool
     fold: IntVector
-    """The cross-validation fold of each unit."""
+    """The cross-validation fold of each unit, in ascending order."""
 
     @classmethod
     def group(
@@ -60,11 +63,11 @@ class ExchangeableUnits:
         fold: IntVector,
     ) -> ExchangeableUnits:
         """Group users with the same profile, the same fold and the same ``keys``."""
-        columns = np.column_stack([profile, fold, *keys])
+        columns = np.column_stack([fold, profile, *keys])
         distinct, inverse = np.unique(columns.astype(np.int32), axis=0, return_inverse=True)
         unit = inverse.ravel().astype(np.int32)
         count = np.bincount(unit, minlength=len(distinct)).astype(np.float64)
-        return cls(design[distinct[:, 0]], n_crossed, count, unit, has_offset, distinct[:, 1])
+        return cls(design[distinct[:, 1]], n_crossed, count, unit, has_offset, distinct[:, 0])
 
     @property
     def crossed(self) -> Matrix:
@@ -118,32 +121,36 @@ class UnitGrid:
         self, row: Vector, column: Vector, left: Matrix, right: Matrix, workers: Workers
     ) -> CellSums:
         """The sums at eta = row + column' + left right', block by block of user units."""
-        item_count = self.item.count
-        weighted = np.column_stack([item_count, right * item_count[:, None]])
 
-        def sum_block(rows: slice) -> tuple[float, Matrix, Vector]:
-            eta = row[rows, None] + column + left[rows] @ right.T
+        def sum_block(block: tuple[slice, IntVector]) -> tuple[float, Matrix, Vector]:
+            rows, items = block
+            item_count, item_columns = self.item.count[items], right[items]
+            weighted = np.column_stack([item_count, item_columns * item_count[:, None]])
+            eta = left[rows] @ item_columns.T
+            eta += row[rows, None]
+            eta += column[items]
             probability, log_partition = _sigmoid_and_softplus(eta)
-            if self.included is not None:
-                is_included = self.included[self.user.fold[rows]][:, self.item.fold]
-                probability, log_partition = (
-                    probability * is_included,
-                    log_partition * is_included,
-                )
             user_count = self.user.count[rows]
+            by_item = np.zeros(len(self.item))
+            by_item[items] = item_count * (user_count @ probability)
             return (
                 float(user_count @ (log_partition @ item_count)),
                 (probability @ weighted) * user_count[:, None],
-                user_count @ probability,
+                by_item,
             )
 
-        size = max(1, BLOCK_CELLS // len(self.item))
-        blocks = [
-            slice(first, min(first + size, len(self.user)))
-            for first in range(0, len(self.user), size)
-        ]
-        sums = _add_blocks(workers.stream(sum_block, blocks), len(self.item))
-        return replace(sums, by_item=item_count * sums.by_item)
+        return _add_blocks(workers.stream(sum_block, list(self._blocks())), len(self.item))
+
+    def _blocks(self) -> Iterator[tuple[slice, IntVector]]:
+        """Ranges of user units of one fold, with the item units whose cells count."""
+        for fold in np.unique(self.user.fold):
+            items = np.arange(len(self.item), dtype=np.int32)
+            if self.included is not None:
+                items = items[self.included[fold][self.item.fold] > 0]
+            first, last = np.searchsorted(self.user.fold, [fold, fold + 1])
+            size = max(1, BLOCK_CELLS // max(1, items.size))
+            for start in range(first, last, size):
+                yield slice(start, min(start + size, last)), items
 
     def count_cells(self) -> tuple[Vector, Vector]:
         """The number of cells of each user unit, and of each item unit."""
@@ -268,12 +275,29 @@ class CellLikelihood:
         left = user.crossed @ terms.crossed
         return self.cells.sums(row, column, left, item.crossed, self.workers)
 
-    def log_likelihood(self, vector: Vector) -> tuple[float, Vector]:
-        """log L and its gradient: the observed sum of each term minus its expected sum."""
-        sums = self.cell_sums(vector)
+    def log_likelihood(self, vector: Vector, sums: CellSums | None = None) -> tuple[float, Vector]:
+        """log L and its gradient: the observed sum of each term minus its expected sum.
+
+        ``sums`` are those at ``vector`` if they are known.
+        """
+        sums = sums or self.cell_sums(vector)
         observed = self.observed.to_vector()
         gradient = observed - _sum_terms(self.user, self.item, sums).to_vector()
         return float(observed @ vector) - sums.log_partition, gradient
+
+    def hessian(self, sums: CellSums, penalty: Vector) -> ProductHessian:
+        """About the Hessian of -log L + penalty where the sums over cells are ``sums``."""
+
+        def side_terms(side: ExchangeableUnits, expected: Vector, size: Vector) -> SideTerms:
+            weight = np.maximum(expected * (1 - expected / np.maximum(size, 1)), 0) + 1e-12
+            return SideTerms(side.design, side.n_crossed, side.has_offset, weight)
+
+        by_user, by_item = self.cells.count_cells()
+        return ProductHessian.of(
+            side_terms(self.user, sums.by_user, by_user),
+            side_terms(self.item, sums.by_item, by_item),
+            penalty,
+        )
 
     def penalty_weights(self) -> Vector:
         """How often the square of each coefficient is penalised.
@@ -332,32 +356,40 @@ def maximize(
     tol: float,
     report: Callable[[str], None],
 ) -> LikelihoodMaximum:
-    """Maximise log L - ridge / 2 ||coefficients||^2 by L-BFGS; the intercept is not penalised.
+    """Maximise log L - ridge / 2 ||coefficients||^2 by L-BFGS, which starts from an
+    approximate Hessian; the intercept is not penalised.
 
-    Coefficients are measured in units of about their standard errors. The fit has converged when
-    the gradient in these units is at most ``tol``, or when rounding errors hide it.
+    The fit has converged when the gradient by coefficients in units of about their standard errors
+    is at most ``tol``, or when rounding errors hide it.
     """
     penalty = ridge * likelihood.penalty_weights()
     scale = 1 / np.sqrt(likelihood.curvatures() + penalty)
+    latest: list[CellSums] = []
 
-    def objective(scaled: Vector) -> tuple[float, Vector]:
-        vector = scaled * scale
-        value, gradient = likelihood.log_likelihood(vector)
+    def objective(vector: Vector) -> tuple[float, Vector]:
+        latest[:] = [likelihood.cell_sums(vector)]
+        value, gradient = likelihood.log_likelihood(vector, latest[0])
         penalized = -value + float(penalty @ np.square(vector)) / 2
-        return penalized, (penalty * vector - gradient) * scale
+        return penalized, penalty * vector - gradient
 
-    result, history = run_lbfgs(
-        objective,
-        start / scale,
-        max_iter=max_iter,
-        gtol=tol,
-        report=lambda step, _: report(f"ridge {ridge:g}: step {step}"),
-    )
-    vector = np.asarray(result.x) * scale
-    rounding = 100 * np.sqrt(np.finfo(np.float64).eps * abs(float(result.fun)))
-    has_converged = float(np.abs(result.jac).max()) <= max(tol, rounding)
-    value = -float(result.fun) + float(penalty @ np.square(vector)) / 2
-    return LikelihoodMaximum(vector, value, len(history), bool(has_converged))
+    def largest_step(state: LbfgsState) -> float:
+        return float(np.abs(state.gradient * scale).max())
+
+    state, n_iter = start_at(objective, start), 0
+    while n_iter < max_iter and largest_step(state) > tol and not state.has_stalled:
+        state = take_step(
+            objective,
+            state,
+            memory=LBFGS_MEMORY,
+            first_length=1.0,
+            precondition=likelihood.hessian(latest[0], penalty).solve,
+        )
+        n_iter += 1
+        report(f"ridge {ridge:g}: step {n_iter}")
+    value = -state.value + float(penalty @ np.square(state.point)) / 2
+    rounding = 100 * np.sqrt(np.finfo(np.float64).eps * abs(state.value))
+    has_converged = largest_step(state) <= max(tol, rounding)
+    return LikelihoodMaximum(state.point, value, n_iter, bool(has_converged))
 
 
 def _add_blocks(parts: Iterable[tuple[float, Matrix, Vector]], n_items: int) -> CellSums:
@@ -388,6 +420,6 @@ def _sigmoid_and_softplus(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """sigma(eta) and log(1 + exp(eta)); ``eta`` is overwritten."""
     odds = np.exp(np.minimum(eta, MAX_LOGIT, out=eta), out=eta)
-    softplus = np.log1p(odds)
-    odds /= odds + 1
-    return odds, softplus
+    larger = odds + 1
+    odds /= larger
+    return odds, np.log(larger, out=larger)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, logit
 
 from unskew.data.cells import RowStarts, row_starts
@@ -16,6 +15,8 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.memory import require_memory
+from unskew.optimization.lbfgs import Precondition, start_at, take_step
+from unskew.optimization.row_hessians import RowHessians
 from unskew.propensity.model import require_unobserved
 from unskew.threads import Workers
 from unskew.types import BoolVector, IntVector, Matrix, Vector
@@ -319,6 +320,33 @@ class PenalizedLoss:
         gradient[1:] += self.penalty * vector[1:]
         return sums.loss + self.penalty / 2 * float(vector[1:] @ vector[1:]), gradient
 
+    def precondition(self, vector: Vector) -> Precondition:
+        """Solve with an approximate Hessian that has one block for each row of Q and of S.
+
+        The block of a row of Q is about the penalty + sum_i P (1 - P) s_i s_i': its number of
+        observed cells times the mean of s s' over all observed cells. Those of S are the same.
+        """
+        observed, logits = self.cells.observed, self.to_logits(vector)
+        n_users, n_items = observed.user_count.size, observed.item_count.size
+        by_user = np.bincount(observed.user, minlength=n_users).astype(np.float64)
+        by_item = np.bincount(observed.item, minlength=n_items).astype(np.float64)
+        users = self._row_hessians(by_user / observed.user_count, logits.item, by_item)
+        items = self._row_hessians(by_item / observed.item_count, logits.user, by_user)
+
+        def solve(right: Vector) -> Vector:
+            user, item = np.split(right[1:].reshape(-1, self.n_factors), [n_users])
+            solved = users.solve(user).ravel(), items.solve(item).ravel()
+            return np.concatenate([right[:1], *solved])
+
+        return solve
+
+    def _row_hessians(
+        self, n_observed: Vector, opposite: Matrix, opposite_weight: Vector
+    ) -> RowHessians:
+        """The blocks of rows with ``n_observed`` cells each."""
+        gram = (opposite * opposite_weight[:, None]).T @ opposite / opposite_weight.sum()
+        return RowHessians.of(np.full(self.n_factors, self.penalty), n_observed, gram)
+
     def random_start(self, rng: np.random.Generator) -> Vector:
         """The density for every cell, and small random factors.
 
@@ -376,39 +404,6 @@ class LowRankFit:
     has_converged: bool
 
 
-def run_lbfgs(
-    function: Callable[[Vector], tuple[float, Vector]],
-    start: Vector,
-    *,
-    max_iter: int,
-    ftol: float = 0.0,
-    gtol: float = 0.0,
-    report: Callable[[int, float], None],
-) -> tuple[Any, list[float]]:
-    """SciPy's result for a function that returns its value and gradient; the value of each step.
-
-    It stops when a step gains at most a share ``ftol`` of the value, when no entry of the gradient
-    exceeds ``gtol``, or after ``max_iter`` steps.
-    """
-    history: list[float] = []
-
-    def record_step(intermediate_result: OptimizeResult) -> None:
-        history.append(float(intermediate_result.fun))
-        report(len(history), history[-1])
-
-    options = {
-        "maxiter": max_iter,
-        "maxfun": 20 * max_iter,
-        "maxcor": LBFGS_MEMORY,
-        "ftol": ftol,
-        "gtol": gtol,
-    }
-    result = minimize(  # type: ignore[call-overload]
-        function, start, jac=True, method="L-BFGS-B", callback=record_step, options=options
-    )
-    return result, history
-
-
 def minimize_loss(
     loss: PenalizedLoss,
     start: Vector,
@@ -421,28 +416,31 @@ def minimize_loss(
 
     Many cells are added up in single precision, until a step gains less than it can tell.
     """
-    history: list[float] = []
-
-    def run(function: PenalizedLoss, start: Vector, ftol: float) -> Any:
-        n_before = len(history)
-        result, steps = run_lbfgs(
-            function,
-            start,
-            max_iter=max(1, max_iter - n_before),
-            ftol=ftol,
-            report=lambda step, value: report(n_before + step, value),
-        )
-        history.extend(steps)
-        return result
-
-    single = replace(loss, dtype="float32")
     has_many_cells = loss.cells.observed.n_cells >= MANY_CELLS
-    first_value = (single if has_many_cells else loss)(start)[0]
-    result = run(single, start, max(tol, SINGLE_TOL)) if has_many_cells else None
-    if result is None or tol < SINGLE_TOL:
-        result = run(loss, start if result is None else result.x, tol)
-    logits = _match_total(loss, loss.to_logits(result.x))
-    return LowRankFit(logits, (first_value, *history), bool(result.success))
+    stages = [(replace(loss, dtype="float32"), max(tol, SINGLE_TOL))] if has_many_cells else []
+    if not stages or tol < SINGLE_TOL:
+        stages.append((loss, tol))
+    history: list[float] = []
+    point, has_converged = start, False
+    for function, least_gain in stages:
+        state = start_at(function, point)
+        history = history or [state.value]
+        has_converged = False
+        while not has_converged and len(history) <= max_iter:
+            before = state.value
+            state = take_step(
+                function,
+                state,
+                memory=LBFGS_MEMORY,
+                first_length=1.0,
+                precondition=loss.precondition(state.point),
+            )
+            history.append(state.value)
+            report(len(history) - 1, state.value)
+            has_converged = before - state.value <= least_gain * max(1.0, abs(before))
+        point = state.point
+    logits = _match_total(loss, loss.to_logits(point))
+    return LowRankFit(logits, tuple(history), has_converged)
 
 
 def _match_total(loss: PenalizedLoss, logits: LowRankLogits) -> LowRankLogits:

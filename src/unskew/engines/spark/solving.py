@@ -35,7 +35,6 @@ from unskew.factorization.als import (
     best_constant,
 )
 from unskew.factorization.initialization import small_random
-from unskew.factorization.lbfgs import LbfgsState
 from unskew.factorization.objective import (
     MAX_CELLS,
     UNSOLVED_REMEDY,
@@ -46,6 +45,7 @@ from unskew.factorization.objective import (
 )
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import minimize
+from unskew.optimization.lbfgs import LbfgsState
 from unskew.types import Floats, RandomState
 
 SAMPLE_CELLS = 1 << 22

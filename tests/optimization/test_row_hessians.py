@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unskew.latent.row_hessians import RowHessians
+from unskew.optimization.row_hessians import RowHessians
 
 
 def test_each_row_is_solved_with_its_block() -> None:

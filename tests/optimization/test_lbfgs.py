@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import rosen, rosen_der
 
-from unskew.factorization import lbfgs
+from unskew.optimization import lbfgs
 
 
 def minimise(objective: lbfgs.Function, point: np.ndarray, n_steps: int) -> lbfgs.LbfgsState:

@@ -1,0 +1,1 @@
+"""Minimisation of smooth functions of a vector."""
