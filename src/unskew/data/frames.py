@@ -361,6 +361,28 @@ def make_frame_like(columns: Mapping[str, Any], like: object | None) -> Any:
     return return_frame(open_frame(made), like=like)
 
 
+def join_columns(
+    frame: LazyFrame, keys: Mapping[str, str], columns: Mapping[str, Any], name: str
+) -> LazyFrame:
+    """Add the column ``name`` of ``columns``, which are in memory; null where no row matches.
+
+    ``keys`` maps columns of the frame to those of ``columns``.
+    """
+    kinds, native = frame.collect_schema(), frame.to_native()
+    if frame.implementation.is_spark_like():
+        import pyarrow as pa
+
+        table = nw.from_native(native.sparkSession.createDataFrame(pa.table(dict(columns))))
+    else:
+        table = open_lazily(make_frame_like(columns, native))[0]
+    table = table.select(
+        *(nw.col(key).cast(kinds[column]).alias(f"{name}_{key}") for column, key in keys.items()),
+        nw.col(name),
+    )
+    others = [f"{name}_{key}" for key in keys.values()]
+    return frame.join(table, how="left", left_on=list(keys), right_on=others)
+
+
 def split_rows(frame: object, columns: Sequence[str], share: float, seed: int) -> tuple[Any, Any]:
     """The rows outside and inside of a sample that is drawn by a hash of ``columns``.
 
