@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -13,7 +14,24 @@ import pytest
 
 import unskew
 from unskew import LogisticPropensity, Ratings, evaluate_frame, load
-from unskew.errors import ColumnError, EmptyLogError, UniverseError, UnknownIdError, UsageError
+from unskew.errors import (
+    ColumnError,
+    DataError,
+    EmptyLogError,
+    UniverseError,
+    UnknownIdError,
+    UsageError,
+)
+from unskew.propensity import (
+    CalibratedPropensity,
+    ClippedPropensity,
+    CrossFittedPropensity,
+    OneBitPropensity,
+    PoissonPropensity,
+    PopularityPropensity,
+    RakedPropensity,
+    UniformPropensity,
+)
 
 N_USERS, N_ITEMS = 60, 12
 RNG = np.random.default_rng(0)
@@ -145,3 +163,28 @@ def test_what_a_fit_to_a_frame_cannot_do_is_named() -> None:
         model.predict(LOG)
     with pytest.raises(UsageError, match="cannot be computed in a data frame"):
         make_model().fit(LOG).predict_frame(frame, item="film.id")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        UniformPropensity(),
+        OneBitPropensity(),
+        PoissonPropensity(),
+        CalibratedPropensity(PopularityPropensity()),
+        CrossFittedPropensity(PopularityPropensity()),
+        RakedPropensity(PopularityPropensity()),
+        ClippedPropensity(PopularityPropensity(), min_propensity=0.1),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_model_that_needs_the_log_in_memory_names_those_that_do_not(model: Any) -> None:
+    message = rf"{type(model).__name__} cannot be fitted to a log that stays .*NaiveBayes.*fit\("
+    with pytest.raises(UsageError, match=message):
+        model.fit_frame(pd.DataFrame(COLUMNS), universe=(N_USERS, N_ITEMS))
+
+
+def test_a_frame_of_spark_is_not_a_log_and_what_takes_it_is_named() -> None:
+    frame = SimpleNamespace(toArrow=None, collect=None)
+    with pytest.raises(DataError, match=r"\.toArrow\(\) on it first, if it fits.*evaluate_frame"):
+        Ratings.from_frame(frame)

@@ -93,6 +93,11 @@ def _not_a_frame_error(value: object, expected: str) -> DataError:
 
 def _suggest_conversion(value: object) -> str:
     """How to make a frame or a log of this value; empty if unknown."""
+    if hasattr(value, "toArrow"):
+        return (
+            "Call .toArrow() on it first, if it fits into memory. If it does not, evaluate_frame, "
+            "SparkEngine and the propensity models with fit_frame take it as it is."
+        )
     if hasattr(value, "collect"):
         return "Call .collect() on it first."
     if isinstance(value, (str, os.PathLike)):
