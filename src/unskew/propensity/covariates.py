@@ -102,7 +102,8 @@ class CovariateProfiles:
     def profile_shares(self) -> Vector:
         """The share of users or items that have each profile."""
         count = np.bincount(self.profile, self.size, self.n_profiles)
-        return count / count.sum()
+        shares: Vector = count / count.sum()
+        return shares
 
     def standard_units(self) -> tuple[Vector, Vector]:
         """Centre and scale of each covariate: its mean and standard deviation over users or items.
