@@ -375,9 +375,8 @@ def join_columns(
     """
     kinds, native = frame.collect_schema(), frame.to_native()
     if frame.implementation.is_spark_like():
-        import pyarrow as pa
-
-        table = nw.from_native(native.sparkSession.createDataFrame(pa.table(dict(columns))))
+        made = make_frame(columns, "pyarrow")
+        table = nw.from_native(native.sparkSession.createDataFrame(made))
     else:
         table = open_lazily(make_frame_like(columns, native))[0]
     table = table.select(
