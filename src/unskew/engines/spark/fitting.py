@@ -154,7 +154,7 @@ def _fit_blocks(
     )
     items = solution.parameters
     # Sent with the tasks and not as a broadcast: the data frame of users may outlive this fit.
-    solver = UserSolver(objective, items.given)
+    solver = UserSolver(objective, items.start)
     user_factors = _make_user_frame(log, blocks, solver)
     users, factors = np.empty(0, np.int64), items.with_users(items.user_factors, items.user_offset)
     seen: SeenItems = np.zeros(1, np.int64), np.empty(0, np.int32)

@@ -153,14 +153,14 @@ class ItemFactors(Factors):
     """The factors of the items, with an empty side of users."""
 
     _: KW_ONLY
-    given: ItemSide
+    start: ItemSide
     """The items that the users are solved with: those that the last sweep began with."""
 
     @classmethod
-    def of(cls, items: ItemSide, given: ItemSide | None = None) -> ItemFactors:
-        """Factors of these items; users are solved with ``given``, by default with the same."""
+    def of(cls, items: ItemSide, start: ItemSide | None = None) -> ItemFactors:
+        """Factors of these items; users are solved with ``start``, by default with the same."""
         sides = np.empty((0, items.factors.shape[1])), items.factors, np.empty(0), items.offset
-        return cls(*sides, items.global_offset, given=given or items)
+        return cls(*sides, items.global_offset, start=start or items)
 
     def with_users(self, factors: Floats, offset: Floats) -> Factors:
         """The factors of both sides."""
