@@ -24,27 +24,33 @@ settings = {"n_factors": 2, "l2": 20.0, "tol": 1e-3}
 
 
 # %%
-# On Spark, call it with ``SparkEngine(universe=..., **names)`` and ``keep=lambda f: f.cache()``.
-def run_job(table, engine, keep=lambda frame: frame):
+# On Spark, call it with ``SparkEngine(universe=..., **names)`` and cache the scored rows.
+def run_job(table, engine):
     options = {"universe": engine.universe}
     train, test = engine.split_frame(table, share=0.3)
     weights = unskew.NaiveBayesPropensity().fit_frame(train, mcar=sample, **options)
     model = unskew.MatrixFactorization(**settings).fit(train, weights, engine=engine)
-    scored = keep(engine.rank_frame(model, engine.predict_frame(model, test), exclude=train))
-    options |= {"metrics": ["mse", "mae", "dcg@10", "recall_per_positive@10"], **names}
+    scored = engine.rank_frame(model, engine.predict_frame(model, test), exclude=train)
+    return model, scored, engine.recommend_frame(model, k=3, exclude=train)
+
+
+def evaluate(scored):
+    options = {"metrics": ["mse", "mae", "dcg@10", "recall_per_positive@10"], **names}
     options |= {"prediction": "prediction", "position": "position", "relevance_threshold": 4}
+    options["universe"] = (60, 40)
     by_rating = unskew.NaiveBayesPropensity().fit_frame(scored, mcar=sample, universe=(60, 40))
     by_item = PopularityPropensity().fit_frame(scored, universe=(60, 40), item="film")
-    results = [unskew.evaluate_frame(scored, propensity=p, **options) for p in (by_rating, by_item)]
-    return model, results, engine.recommend_frame(model, k=3, exclude=train)
+    return [unskew.evaluate_frame(scored, propensity=p, **options) for p in (by_rating, by_item)]
 
 
 # %%
 # Both libraries give the same numbers, and tables of their own kind.
 engine = LocalEngine(universe=(60, 40), **names)
-model, results, best = run_job(log, engine)
+model, scored, best = run_job(log, engine)
+results = evaluate(scored)
 with duckdb.connect() as connection:
-    again, others, table = run_job(connection.from_df(log), engine)
+    again, rows, table = run_job(connection.from_df(log), engine)
+    others = evaluate(rows)
     print(table.limit(3))
 print(results[0])
 print(f"objectives: {model.objective_:.6f} and {again.objective_:.6f}")

@@ -54,16 +54,21 @@ def main() -> None:
     warnings.simplefilter("ignore")
     example = runpy.run_path(str(EXAMPLE))
     session = open_session(sys.argv[1])
-    log = session.createDataFrame(pa.Table.from_pandas(example["log"], preserve_index=False))
+    log, same = (
+        session.createDataFrame(pa.Table.from_pandas(example[name], preserve_index=False))
+        for name in ("log", "scored")
+    )
     engine = SparkEngine(
         universe=(60, 40), collect_users=False, n_blocks=2, user="customer", item="film"
     )
-    model, results, best = example["run_job"](log, engine, keep=lambda frame: frame.cache())
+    model, scored, best = example["run_job"](log, engine)
+    evaluate = example["evaluate"]
     lists = best.toArrow().to_pandas().sort_values(["customer", "position"])
     expected = example["best"].sort_values(["customer", "position"])
     summary = {
         "session": type(session).__module__,
-        "evaluation": largest_difference(results, example["results"]),
+        "evaluation": largest_difference(evaluate(scored.cache()), example["results"]),
+        "same_predictions": largest_difference(evaluate(same), example["results"]),
         "DuckDB": largest_difference(example["others"], example["results"]),
         "objective": abs(model.objective_ / example["model"].objective_ - 1),
         "same_lists": lists["film"].tolist() == expected["film"].tolist(),

@@ -156,6 +156,9 @@ def test_users_come_back_as_a_frame_and_need_not_come_to_the_driver(
     np.testing.assert_array_equal(np.stack(users["factors"].tolist()), held.factors_.user_factors)
     np.testing.assert_array_equal(users["offset"], held.factors_.user_offset)
     assert apart.factors_.user_factors.shape == (0, 2)
+    # Three steps are far from the optimum, so users solved with other items would differ.
+    here = MatrixFactorization(**SHORT).fit(LOG, COLUMNS["propensity"]).factors_
+    np.testing.assert_allclose(held.factors_.user_factors, here.user_factors, rtol=1e-9)
     assert (apart.factors_.item_factors == held.factors_.item_factors).all()
 
 

@@ -74,11 +74,7 @@ def test_the_whole_job_gives_the_numbers_of_the_same_job_here(spark: Any) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "connect"])
 def test_one_job_gives_the_numbers_of_pandas_on_a_cluster_and_on_connect(master: str) -> None:
-    """In a process of its own, since one process has one session.
-
-    The fit stops at a tolerance of 1e-3. Spark then solves the users once more, so predictions and
-    what is computed from them differ by about that; DuckDB and pandas do the same steps.
-    """
+    """In a process of its own, since one process has one session."""
     if master == "connect":
         pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
     script = Path(__file__).with_name("one_job.py")
@@ -89,7 +85,8 @@ def test_one_job_gives_the_numbers_of_pandas_on_a_cluster_and_on_connect(master:
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout.splitlines()[-1])
     assert ("connect" in summary["session"]) == (master == "connect")
-    assert summary["evaluation"] < 1e-3
+    assert summary["evaluation"] < 1e-9
+    assert summary["same_predictions"] < 1e-9
     assert summary["DuckDB"] < 1e-9
     assert summary["objective"] < 1e-9
     assert summary["same_lists"]

@@ -96,6 +96,11 @@ def _not_a_frame_error(value: object, expected: str) -> DataError:
 
 def _suggest_conversion(value: object) -> str:
     """How to make a frame or a log of this value; empty if unknown."""
+    if hasattr(value, "toArrow"):
+        return (
+            "Call .toArrow() on it first, if it fits into memory. If it does not, evaluate_frame, "
+            "SparkEngine and the propensity models with fit_frame take it as it is."
+        )
     if hasattr(value, "collect"):
         return "Call .collect() on it first."
     if isinstance(value, (str, os.PathLike)):
@@ -362,6 +367,27 @@ def make_frame_like(columns: Mapping[str, Any], like: object | None) -> Any:
     library = opened.implementation.value
     made = make_frame(columns, library if library in LIBRARIES else "pyarrow")
     return return_frame(open_frame(made), like=like)
+
+
+def join_columns(
+    frame: LazyFrame, keys: Mapping[str, str], columns: Mapping[str, Any], name: str
+) -> LazyFrame:
+    """Add the column ``name`` of ``columns``, which are in memory; null where no row matches.
+
+    ``keys`` maps columns of the frame to those of ``columns``.
+    """
+    kinds, native = frame.collect_schema(), frame.to_native()
+    if frame.implementation.is_spark_like():
+        made = make_frame(columns, "pyarrow")
+        table = nw.from_native(native.sparkSession.createDataFrame(made))
+    else:
+        table = open_lazily(make_frame_like(columns, native))[0]
+    table = table.select(
+        *(nw.col(key).cast(kinds[column]).alias(f"{name}_{key}") for column, key in keys.items()),
+        nw.col(name),
+    )
+    others = [f"{name}_{key}" for key in keys.values()]
+    return frame.join(table, how="left", left_on=list(keys), right_on=others)
 
 
 def split_rows(frame: object, columns: Sequence[str], share: float, seed: int) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +92,7 @@ def load_state(
         }
         if len(lengths) > 1:
             raise ValueError(f"arrays of one length have the lengths {lengths}")
-        return _restore_record(type(start), arrays), tuple(history.tolist())
+        return _restore_record(start, arrays), tuple(history.tolist())
     except UsageError:
         raise
     except KeyError as error:
@@ -145,13 +145,12 @@ def flatten_record(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[
     return arrays
 
 
-def _restore_record(record_type: type[S], arrays: Arrays, prefix: str = "state") -> S:
-    hints = get_type_hints(record_type)
+def _restore_record(start: S, arrays: Arrays, prefix: str = "state") -> S:
     values: dict[str, Any] = {}
-    for field in fields(record_type):  # type: ignore[arg-type]
-        name, hint = f"{prefix}.{field.name}", hints[field.name]
-        if is_dataclass(hint):
-            values[field.name] = _restore_record(hint, arrays, name)  # type: ignore[arg-type]
+    for field in fields(start):  # type: ignore[arg-type]
+        name, value = f"{prefix}.{field.name}", getattr(start, field.name)
+        if is_dataclass(value):
+            values[field.name] = _restore_record(value, arrays, name)
         elif name in arrays or field.default is MISSING:
             values[field.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
-    return record_type(**values)
+    return type(start)(**values)

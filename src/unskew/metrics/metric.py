@@ -112,7 +112,7 @@ class MetricInput:
             return self.candidates.by_user
         n_items = self.require_positions()[1]
         if self.n_users is None:
-            raise _memory_error()
+            raise WholeListError
         return np.full(self.n_users, n_items, np.int32)
 
     def sum_over_list(self, value_at_position: Callable[[Vector], Vector], last: int) -> float:
@@ -129,7 +129,7 @@ class MetricInput:
     def require_users(self) -> IntVector:
         """The user of each cell; an error if users are unknown."""
         if self.user is None:
-            raise _memory_error()
+            raise WholeListError
         return self.user
 
     def require_tie_counts(self) -> tuple[IntVector, IntVector]:
@@ -137,7 +137,7 @@ class MetricInput:
         positions, _ = self.require_positions()
         counts: tuple[IntVector, IntVector] | None = getattr(positions, "tie_counts", None)
         if counts is None:
-            raise _memory_error()
+            raise WholeListError
         return counts
 
     def distinct(self) -> Vector:
@@ -169,13 +169,16 @@ class MetricInput:
             raise nothing_relevant_error(self.scale.max(), threshold)
 
 
-def _memory_error() -> UsageError:
-    return UsageError(
-        "this metric reads all logged items of a user together, which needs the log in memory.",
-        parameter="metrics",
-        remedy="Build a log with Ratings.from_frame and call evaluate().",
-        shell_remedy="Use `reader='memory'`.",
-    )
+class WholeListError(UsageError):
+    """A metric needs more than one row of a data frame at a time."""
+
+    def __init__(self, metric: str = "this metric") -> None:
+        super().__init__(
+            f"{metric} reads all logged items of a user together, which needs the log in memory.",
+            parameter="metrics",
+            remedy="Build a log with Ratings.from_frame and call evaluate().",
+            shell_remedy="Use `reader='memory'`.",
+        )
 
 
 def unclear_relevance_error(rating: float) -> UsageError:

@@ -61,12 +61,16 @@ class ExchangeableUnits:
         n_crossed: int,
         has_offset: bool,
         fold: IntVector,
+        size: Vector | None = None,
     ) -> ExchangeableUnits:
-        """Group users with the same profile, the same fold and the same ``keys``."""
+        """Group users with the same profile, the same fold and the same ``keys``.
+
+        ``size`` says how many users each entry stands for.
+        """
         columns = np.column_stack([fold, profile, *keys])
         distinct, inverse = np.unique(columns.astype(np.int32), axis=0, return_inverse=True)
         unit = inverse.ravel().astype(np.int32)
-        count = np.bincount(unit, minlength=len(distinct)).astype(np.float64)
+        count = np.bincount(unit, size, len(distinct)).astype(np.float64)
         return cls(design[distinct[:, 1]], n_crossed, count, unit, has_offset, distinct[:, 0])
 
     @property
@@ -238,17 +242,26 @@ class CellLikelihood:
 
     @classmethod
     def of_cells(
-        cls, cells: UnitGrid | ListedCells, users: IntVector, items: IntVector, workers: Workers
+        cls,
+        cells: UnitGrid | ListedCells,
+        users: IntVector,
+        items: IntVector,
+        workers: Workers,
+        times: Vector | None = None,
     ) -> CellLikelihood:
-        """The likelihood if exactly the given users and items were observed among ``cells``."""
+        """The likelihood if exactly the given users and items were observed among ``cells``.
+
+        ``times`` says how often, if one code stands for several users.
+        """
         user, item = cells.user, cells.item
         rows, columns = user.unit[users], item.unit[items]
-        by_user = np.bincount(rows, minlength=len(user)).astype(np.float64)
-        by_item = np.bincount(columns, minlength=len(item)).astype(np.float64)
+        by_user = np.bincount(rows, times, len(user)).astype(np.float64)
+        by_item = np.bincount(columns, times, len(item)).astype(np.float64)
         crossed = np.zeros((len(user), item.n_crossed))
         if item.n_crossed and user.n_crossed:
             for column in range(item.n_crossed):
-                crossed[:, column] = np.bincount(rows, item.design[columns, column], len(user))
+                weight = item.design[columns, column] * (1.0 if times is None else times)
+                crossed[:, column] = np.bincount(rows, weight, len(user))
         sums = CellSums(0.0, by_user, by_item, crossed)
         return cls(user, item, cells, _sum_terms(user, item, sums), workers)
 

@@ -59,6 +59,8 @@ class CovariateProfiles:
     """Profiles x covariates, in the caller's units; a category has a 0/1 column for each level."""
     profile: IntVector
     """The profile (row of ``values``) of each user or item."""
+    size: Vector | None = None
+    """How many users each entry of ``profile`` stands for; None if one."""
 
     @classmethod
     def read(
@@ -99,7 +101,9 @@ class CovariateProfiles:
     @property
     def profile_shares(self) -> Vector:
         """The share of users or items that have each profile."""
-        return np.bincount(self.profile, minlength=self.n_profiles) / self.profile.size
+        count = np.bincount(self.profile, self.size, self.n_profiles)
+        shares: Vector = count / count.sum()
+        return shares
 
     def standard_units(self) -> tuple[Vector, Vector]:
         """Centre and scale of each covariate: its mean and standard deviation over users or items.

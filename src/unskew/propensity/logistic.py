@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import expit, log_expit
 
 from unskew.data.cells import (
@@ -17,17 +18,18 @@ from unskew.data.cells import (
     user_and_item,
 )
 from unskew.data.estimation import Estimation
+from unskew.data.frames import LazyFrame
 from unskew.data.ids import Ids, format_id
 from unskew.data.logit_terms import CellTerms, LogitGrid
 from unskew.data.offset_equations import OffsetCoefficients
 from unskew.data.ratings import Ratings
 from unskew.data.score_estimation import Offsets, Score
-from unskew.data.universe import UniverseLike
+from unskew.data.universe import UniverseLike, parse_universe
 from unskew.errors import DataError, PropensityWarning, UnknownNameError, UsageError
 from unskew.progress import progress_line
 from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.cell_likelihood import CellLikelihood, LikelihoodMaximum, maximize
-from unskew.propensity.covariates import CovariatePropensityModel, is_binary
+from unskew.propensity.covariates import CovariateProfiles, CovariatePropensityModel, is_binary
 from unskew.propensity.logistic_design import (
     CellFolds,
     Interactions,
@@ -35,6 +37,11 @@ from unskew.propensity.logistic_design import (
     SideDesign,
     name_coefficients,
     name_terms,
+)
+from unskew.propensity.logistic_frame import (
+    GroupCounts,
+    add_group_propensities,
+    require_group_settings,
 )
 from unskew.propensity.low_rank import pair_products, shift_to_total
 from unskew.propensity.model import (
@@ -147,6 +154,7 @@ class LogisticPropensity(CovariatePropensityModel):
         offset; 0 without a penalty.
     sampled_share_ : the share of the unobserved cells in the fit; 1 if there was no sample.
     converged_, n_iter_ : whether the last fit reached ``tol``, and its iterations.
+    group_ : after ``fit_frame`` the column of groups, or ``""``; else None.
 
     Examples
     --------
@@ -200,6 +208,12 @@ class LogisticPropensity(CovariatePropensityModel):
     sampled_share_: float = field(init=False)
     converged_: bool = field(init=False)
     n_iter_: int = field(init=False)
+    group_: str | None = field(init=False)
+
+    @property
+    def _has_groups(self) -> bool:
+        """Whether the model was fitted to groups of users; files of earlier versions were not."""
+        return getattr(self, "group_", None) is not None
 
     @property
     def learns_users(self) -> bool:
@@ -224,16 +238,9 @@ class LogisticPropensity(CovariatePropensityModel):
         ):
             likelihood = data.likelihood(workers)
             self._choose_ridge(data, likelihood, fold_rng, workers, report)
-            maximum = maximize(
-                likelihood,
-                self.ridge_,
-                start=likelihood.start(),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                report=report,
-            )
-            self._record_fit(data, likelihood, maximum)
+            maximum = self._maximize(data, likelihood, report)
         self._record_log(log, size)
+        self.group_ = None
         if data.unobserved is not None:
             self._correct_for_sample(data, check_rng)
         warn_if_not_converged(
@@ -241,6 +248,101 @@ class LogisticPropensity(CovariatePropensityModel):
         )
         self._warn_of_separation(float(np.abs(maximum.vector[1:]).max()))
         return self
+
+    def fit_frame(
+        self,
+        frame: object,
+        *,
+        universe: UniverseLike,
+        items: npt.ArrayLike,
+        group: str | None = None,
+        group_sizes: Mapping[Any, int] | None = None,
+        item: str | None = None,
+    ) -> Self:
+        """Fit the model to a log that stays in its frame or data base.
+
+        Users of one group share their covariates, so the number of ratings of each group and item
+        is all that is read. Without a group, all users are alike. The model needs one penalty
+        above 0, no offsets of users and no sample.
+
+        Parameters
+        ----------
+        frame
+            An eager or lazy frame, or a relation, of any library that narwhals supports.
+        universe
+            (n_users, n_items).
+        items
+            The ids of all items, also of those without ratings, in the order of ``item_features``.
+        group
+            The column with the group of the row's user.
+        group_sizes
+            The number of users of each group, in the order of the rows of ``user_features``.
+        item
+            The column of items; found by its name by default.
+        """
+        self._check_settings()
+        require_group_settings(self)
+        counts = GroupCounts.read(frame, parse_universe(universe), items, group, group_sizes, item)
+        log = counts.log
+        profiles = CovariateProfiles.read(self.user_features, log.users, "user")
+        by_group = replace(profiles, size=counts.sizes)
+        by_item = CovariateProfiles.read(self.item_features, log.items, "item")
+        sides = (
+            SideDesign.build(by_group, self.interactions, has_offset=False),
+            SideDesign.build(by_item, self.interactions, has_offset=self.item_offsets),
+        )
+        data = LogisticData(log, *sides, None, log.rating)
+        self.ridge_ = float(list_penalties(self.ridge)[0])
+        self.tried_ridges_, self.held_out_log_likelihood_ = np.array([self.ridge_]), np.empty(0)
+        with (
+            Workers(self.n_threads) as workers,
+            single_blas_thread(),
+            progress_line(self.verbose) as report,
+        ):
+            self._maximize(data, data.likelihood(workers), report)
+        self._record_frame(round(float(log.rating.sum())), counts.universe)
+        self.users_, self.items_, self.group_ = log.users, log.items, group or ""
+        warn_if_not_converged(
+            self, remedy=f"Raise `max_iter` (now {self.max_iter}) or `ridge` (now {self.ridge_:g})."
+        )
+        return self
+
+    def add_to_frame(
+        self,
+        frame: LazyFrame,
+        names: Mapping[str, str],
+        columns: Mapping[str, str | None],
+        name: str,
+    ) -> LazyFrame:
+        """``frame`` with a column of propensities by the group and the item of the row."""
+        self._require_fitted()
+        if not self._has_groups:
+            return super().add_to_frame(frame, names, columns, name)
+        return add_group_propensities(self, frame, names, columns, name)
+
+    def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
+        if kind == "user" and self._has_groups:
+            raise UsageError(
+                "this model was fitted to groups of users in a data frame, and does not know the "
+                "group of a user.",
+                remedy="Use predict_frame(frame), whose rows have the group; or fit it to a log.",
+            )
+        return super()._find_codes(values, vocabulary, kind)
+
+    def _maximize(
+        self, data: LogisticData, likelihood: CellLikelihood, report: Report
+    ) -> LikelihoodMaximum:
+        """Maximise with the chosen penalty, and store the result."""
+        maximum = maximize(
+            likelihood,
+            self.ridge_,
+            start=likelihood.start(),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            report=report,
+        )
+        self._record_fit(data, likelihood, maximum)
+        return maximum
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         propensity: Vector = expit(self._logits(user, item))

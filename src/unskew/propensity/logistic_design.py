@@ -78,17 +78,23 @@ class SideDesign:
         return [*names, *(f"{names[j]} x {names[k]}" for j, k in pairs)]
 
     def group_units(
-        self, observed: IntVector, fold: IntVector, *, separate: bool
+        self,
+        observed: IntVector,
+        fold: IntVector,
+        *,
+        separate: bool,
+        times: Vector | None = None,
     ) -> ExchangeableUnits:
         """The units of a fit to observed cells, given by their codes on this side.
 
+        ``times`` says how often each was observed, if a code stands for several users.
         With ``separate``, each user with an offset is a unit; otherwise users with the same
         number of observations share one.
         """
         size = self.covariates.profile.size
         keys = []
         if self.has_offset:
-            key = np.arange(size) if separate else np.bincount(observed, minlength=size)
+            key = np.arange(size) if separate else np.bincount(observed, times, size)
             keys.append(key.astype(np.int32))
         return ExchangeableUnits.group(
             self.design,
@@ -97,6 +103,7 @@ class SideDesign:
             n_crossed=len(self.covariates.names) if self.is_crossed else 0,
             has_offset=self.has_offset,
             fold=fold,
+            size=self.covariates.size,
         )
 
 
@@ -150,6 +157,8 @@ class LogisticData:
     item: SideDesign
     unobserved: npt.NDArray[np.int64] | None
     """Cell numbers of the sample; None if all cells are summed over."""
+    times: Vector | None = None
+    """How often each cell was observed, if a code stands for several users; None if once."""
 
     @classmethod
     def prepare(
@@ -179,7 +188,7 @@ class LogisticData:
         """The likelihood of all cells, or of the sample."""
         user, item = self._group_units()
         cells = self._cells(user, item, None, 0, held_out=False)
-        return CellLikelihood.of_cells(cells, self.log.user, self.log.item, workers)
+        return CellLikelihood.of_cells(cells, self.log.user, self.log.item, workers, self.times)
 
     def split(
         self, folds: CellFolds, workers: Workers
@@ -210,8 +219,8 @@ class LogisticData:
         item_fold = folds.item if folds else np.zeros(log.n_items, dtype=np.int32)
         separate = self.unobserved is not None
         return (
-            self.user.group_units(log.user[rows], user_fold, separate=separate),
-            self.item.group_units(log.item[rows], item_fold, separate=separate),
+            self.user.group_units(log.user[rows], user_fold, separate=separate, times=self.times),
+            self.item.group_units(log.item[rows], item_fold, separate=separate, times=self.times),
         )
 
     def _cells(

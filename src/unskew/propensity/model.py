@@ -90,6 +90,15 @@ class PropensityModel(Configurable):
         """
         raise NotImplementedError
 
+    def fit_frame(self, *args: Any, **kwargs: Any) -> Self:
+        """Fit the model to a log in a data frame: only models that need counts alone can do so."""
+        raise UsageError(
+            f"{type(self).__name__} cannot be fitted to a log that stays in a data frame.",
+            parameter="frame",
+            remedy="Use NaiveBayesPropensity, PopularityPropensity or LogisticPropensity, or build "
+            "a log with Ratings.from_frame and call fit().",
+        )
+
     @property
     def n_cells_(self) -> int:
         """U * I of the universe of the log."""

@@ -24,13 +24,13 @@ from unskew.engines.spark.blocks import BlockTotals, UserBlock, UserBlocks
 from unskew.engines.spark.executors import check_executors
 from unskew.engines.spark.frame import LogCounts, SparkLog
 from unskew.engines.spark.solving import (
+    ItemFactors,
     SampleFit,
     SparkReducedObjective,
     SparkSweeps,
     UserSolver,
     fit_sample,
     packed_width,
-    without_users,
 )
 from unskew.errors import DuplicateCellError, UnskewWarning, UsageError
 from unskew.factorization.als import ItemSide
@@ -154,9 +154,9 @@ def _fit_blocks(
     )
     items = solution.parameters
     # Sent with the tasks and not as a broadcast: the data frame of users may outlive this fit.
-    solver = UserSolver(objective, ItemSide.of(items))
+    solver = UserSolver(objective, items.start)
     user_factors = _make_user_frame(log, blocks, solver)
-    users, factors = np.empty(0, np.int64), items
+    users, factors = np.empty(0, np.int64), items.with_users(items.user_factors, items.user_offset)
     seen: SeenItems = np.zeros(1, np.int64), np.empty(0, np.int32)
     if engine.collect_users:
         users, factors, seen = _collect_users(log, blocks, solver, items)
@@ -167,7 +167,7 @@ def _fit_blocks(
 
 def _choose_solver(
     request: FrameFitRequest, objective: Objective, blocks: UserBlocks, totals: BlockTotals
-) -> Solver[Any, Factors]:
+) -> Solver[Any, Any]:
     """Sweeps, or L-BFGS if it was asked for or the normal equations of a block are too large."""
     n_bytes = blocks.n_items * packed_width(objective) * objective.by_user.dtype.itemsize
     solver = request.solver
@@ -193,16 +193,16 @@ def _make_start(
     blocks: UserBlocks,
     totals: BlockTotals,
     objective: Objective,
-) -> Factors:
+) -> ItemFactors:
     """The items of a fit to some users, or small random ones if there are few ratings."""
     if request.initial_factors is not None:
-        return without_users(ItemSide.of(request.initial_factors))
+        return ItemFactors.of(ItemSide.of(request.initial_factors))
     if counts.n_ratings >= MIN_SAMPLED and request.n_factors and request.solver != "reduced":
         size = totals.n_users, blocks.n_items, totals.mean
         stop = request.max_iter, request.tol
         sample = SampleFit(objective, *size, request.random_state, *stop)
-        return without_users(fit_sample(blocks, sample, counts.n_ratings))
-    return small_random(
+        return ItemFactors.of(fit_sample(blocks, sample, counts.n_ratings))
+    start = small_random(
         (0, len(counts.items)),
         totals.mean,
         n_factors=request.n_factors,
@@ -210,6 +210,7 @@ def _make_start(
         random_state=request.random_state,
         with_users=False,
     )
+    return ItemFactors.of(ItemSide.of(start))
 
 
 def _make_user_frame(log: SparkLog, blocks: UserBlocks, solver: UserSolver) -> DataFrame:
@@ -241,7 +242,7 @@ def _make_user_frame(log: SparkLog, blocks: UserBlocks, solver: UserSolver) -> D
 
 
 def _collect_users(
-    log: SparkLog, blocks: UserBlocks, solver: UserSolver, items: Factors
+    log: SparkLog, blocks: UserBlocks, solver: UserSolver, items: ItemFactors
 ) -> tuple[Ids, Factors, SeenItems]:
     """The users in the order of their ids, all factors, and the items of each user."""
     arrow_type = to_arrow_type(log.frame.schema["user"].dataType)
@@ -270,4 +271,4 @@ def _collect_users(
     index = np.arange(starts[-1]) - np.repeat(starts[:-1] - first, length[order])
     seen = starts.astype(np.int64), np.concatenate(opposite)[index].astype(np.int32)
     user_factors, user_offset = np.concatenate(factors)[order], np.concatenate(offset)[order]
-    return users, replace(items, user_factors=user_factors, user_offset=user_offset), seen
+    return users, items.with_users(user_factors, user_offset), seen

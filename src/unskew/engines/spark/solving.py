@@ -10,7 +10,7 @@ one gradient, about d + 2 numbers for each item.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -148,6 +148,25 @@ class ItemSolver:
         return float(minima.sum()), rows
 
 
+@dataclass(frozen=True, eq=False)
+class ItemFactors(Factors):
+    """The factors of the items, with an empty side of users."""
+
+    _: KW_ONLY
+    start: ItemSide
+    """The items that the users are solved with: those that the last sweep began with."""
+
+    @classmethod
+    def of(cls, items: ItemSide, start: ItemSide | None = None) -> ItemFactors:
+        """Factors of these items; users are solved with ``start``, by default with the same."""
+        sides = np.empty((0, items.factors.shape[1])), items.factors, np.empty(0), items.offset
+        return cls(*sides, items.global_offset, start=start or items)
+
+    def with_users(self, factors: Floats, offset: Floats) -> Factors:
+        """The factors of both sides."""
+        return Factors(factors, self.item_factors, offset, self.item_offset, self.global_offset)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkSweeps(SweepingSolver):
     """Alternating least squares with users in Spark's executors; its parameters have no users."""
@@ -178,7 +197,7 @@ class SparkSweeps(SweepingSolver):
         if objective.has_offsets:
             offset = rows[:, objective.n_factors].copy()
             c = best_constant(c, float(offset.sum()), self.total_weight, objective.penalty)
-        return without_users(ItemSide(factors, offset, c)), value
+        return ItemFactors.of(ItemSide(factors, offset, c), ItemSide.of(start)), value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,7 +212,7 @@ class SparkReducedObjective(ReducedObjective):
 
     def parameters(self, state: LbfgsState, /) -> Factors:
         """The items that the state stands for, without users."""
-        return without_users(ItemSide(*self._unpack(state.point)))
+        return ItemFactors.of(ItemSide(*self._unpack(state.point)))
 
     def solve_inner(self, factors: Floats, offset: Floats, c: float) -> tuple[float, Floats]:
         """The sums over all blocks of what :class:`UserSolver` returns: one job."""
@@ -207,12 +226,6 @@ class SparkReducedObjective(ReducedObjective):
             if np.isnan(minimum):
                 raise_unsolved(self.blocks, solver, objective)
         return minimum, gradient
-
-
-def without_users(items: ItemSide) -> Factors:
-    """The factors of the items, with an empty side of users."""
-    no_users = np.empty((0, items.factors.shape[1]))
-    return Factors(no_users, items.factors, np.empty(0), items.offset, items.global_offset)
 
 
 def raise_unsolved(

@@ -47,7 +47,7 @@ from unskew.evaluation.backends.narwhals.sums import (
 from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.weighting import ClusterChoice, describe_intervals
-from unskew.metrics.metric import Delta, Metric, metric_bounds
+from unskew.metrics.metric import Delta, Metric, WholeListError, metric_bounds
 
 FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]
 """One universe, or one for each group."""
@@ -82,7 +82,10 @@ class QueryPlan:
         roots: set[str] = set()
         for metric in metrics:
             probe = MetricProbe.new()
-            delta = metric(probe)
+            try:
+                delta = metric(probe)
+            except WholeListError:
+                raise WholeListError(metric.name) from None
             roots |= {metric.name} if delta.is_root else set()
             ids |= probe.reads
             for estimator in estimators:
