@@ -978,7 +978,7 @@ def test_doctor_tells_what_is_there() -> None:
     assert "kernel cache" in shown
     assert len(shown.splitlines()) == len(found)  # one line each, and nothing twice
     assert "myst" not in shown
-    assert "oldest" not in shown
+    assert "extra oldest" not in shown
 
 
 @pytest.mark.parametrize(

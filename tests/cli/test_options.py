@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from command_line import run
 from unskew.cli import COMMANDS, main
 from unskew.cli.options import DeclaredName
 from unskew.cli.program import RUNNING_COMMAND, format_option, render_message
@@ -119,3 +120,15 @@ def test_names_are_completed() -> None:
 
     assert complete("") == ["mse", "cg@10", "dcg", "dcg@10"]
     assert complete("dcg@") == ["dcg@10"]
+
+
+@pytest.mark.parametrize("command", ["evaluate log.csv", "report x.json", "policy evaluate l.csv"])
+def test_a_page_is_asked_for_by_o_alone(command: str) -> None:
+    result = run(*command.split(), "--html", "x.html")
+
+    assert result.exit_code == 2
+    assert "there is no option --html: `-o FILE.html` writes a page." in result.stderr
+
+
+def test_a_command_without_a_page_does_not_offer_one() -> None:
+    assert "No such option" in run("split", "log.csv", "--html", "x.html").stderr

@@ -200,7 +200,8 @@ def fit_sklearn(form: str) -> Case:
             "item_features": make({"item_id": ITEMS, "genre": words}),
         }
         ids = {}
-        encoder = make_column_transformer((OneHotEncoder(), ["genre"]), remainder="passthrough")
+        dense = OneHotEncoder(sparse_output=False)  # scikit-learn 1.6 joins no sparse ones
+        encoder = make_column_transformer((dense, ["genre"]), remainder="passthrough")
         model = make_pipeline(encoder, LinearRegression())
         model.fit(make({"genre": words[column], "age": AGE[row]}), RATING[IS_TRAINED])
         predicted = model.predict(make({"genre": words[item], "age": AGE[user]}))

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning
 def open_duckdb(frame: pd.DataFrame) -> Any:
     import duckdb
 
-    return duckdb.connect().from_df(frame)
+    return duckdb.from_df(frame)
 
 
 ENGINES: Mapping[str, Callable[[pd.DataFrame], Any]] = {

@@ -44,8 +44,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class SafeCommand(click.Command):
     """A command that refuses to overwrite a file that it reads.
 
-    Its help lists the names that its options accept, as the registries declare them.
+    For ``--html``, an option of 0.1.0, it names ``-o``. Its help lists the names that its options
+    accept, as the registries declare them.
     """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            output = find_parameter(self, OUTPUT_PARAMETER)
+            writes_page = ".html" in (getattr(output, "help", None) or "")
+            if error.option_name == "--html" and writes_page:
+                message = "there is no option --html: `-o FILE.html` writes a page."
+                raise click.UsageError(message, ctx) from error
+            raise
 
     def invoke(self, context: click.Context) -> Any:
         inputs = [

@@ -146,8 +146,11 @@ class UnitMoments:
 
 
 def _accumulate(start: Matrix, values: Matrix) -> Matrix:
-    """``start`` plus all ``values``, added in their order, so that batches do not matter."""
-    end: Matrix = np.cumsum(np.concatenate([start[None], values]), axis=0)[-1]
+    """``start`` plus all ``values``, added in their order, so that batches do not matter.
+
+    A copy, because the last bit of a product of matrices depends on where a view lies in memory.
+    """
+    end: Matrix = np.cumsum(np.concatenate([start[None], values]), axis=0)[-1].copy()
     return end
 
 

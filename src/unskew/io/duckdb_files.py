@@ -108,8 +108,12 @@ def open_relation(source: FileSource) -> Iterator[FileRelation]:
     import duckdb
 
     try:
-        with refuse_truncation(source), TemporaryDirectory(prefix="unskew-") as folder:
-            yield FileRelation(READ[source.format](source, Path(folder)))
+        with (
+            refuse_truncation(source),
+            TemporaryDirectory(prefix="unskew-") as folder,
+            duckdb.connect() as connection,
+        ):
+            yield FileRelation(READ[source.format](connection, source, Path(folder)))
     except (duckdb.Error, RuntimeError, DataError) as error:
         if isinstance(error, DataError) and not isinstance(error.__cause__, duckdb.Error):
             raise
@@ -126,10 +130,8 @@ def _can_read(source: FileSource) -> bool:
     return source.is_plain_file and source.format in DUCKDB_FORMATS
 
 
-def _read_parquet(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
-    import duckdb
-
-    relation = duckdb.connect().read_parquet(_escape_pattern(str(source.path)))
+def _read_parquet(connection: Any, source: FileSource, folder: Path) -> Any:  # noqa: ARG001
+    relation = connection.read_parquet(_escape_pattern(str(source.path)))
     durations = list_duration_columns(source) if find_spec("pyarrow") else frozenset()
     columns = (
         f"to_microseconds({_quote(name)}) AS {_quote(name)}" if name in durations else _quote(name)
@@ -138,7 +140,7 @@ def _read_parquet(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
     return relation.project(", ".join(columns))
 
 
-def _read_json_lines(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
+def _read_json_lines(connection: Any, source: FileSource, folder: Path) -> Any:  # noqa: ARG001
     """The rows of JSON lines, after a check of each by the exact reader."""
     kinds: dict[str, set[type]] = {}
     n_rows = n_values = 0
@@ -148,11 +150,11 @@ def _read_json_lines(source: FileSource, folder: Path) -> Any:  # noqa: ARG001
             kinds.setdefault(name, set()).add(type(value))
     require_json_columns(source, kinds, n_rows, n_values)
     types = {name: _choose_type(source, name, python_types) for name, python_types in kinds.items()}
-    return _query(
+    return connection.sql(
         f"SELECT {', '.join(map(_convert_json, types, types.values()))} "
         f"FROM read_json(?, format='newline_delimited', columns={_list_columns(types, 'JSON')}, "
         f"maximum_object_size={MAX_OBJECT_BYTES})",
-        str(source.path),
+        params=[_escape_pattern(str(source.path))],
     )
 
 
@@ -177,7 +179,7 @@ def _convert_json(name: str, sql_type: str) -> str:
     return f"({_quote(name)} ->> '$')::{sql_type} AS {_quote(name)}"
 
 
-def _read_delimited(source: FileSource, folder: Path) -> Any:
+def _read_delimited(connection: Any, source: FileSource, folder: Path) -> Any:
     """The rows of a CSV or TSV file, as text.
 
     DuckDB does not read quotation marks, blank lines and empty last fields as the exact reader
@@ -192,13 +194,13 @@ def _read_delimited(source: FileSource, folder: Path) -> Any:
                 file, delimiter=source.delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n"
             )
             writer.writerows(fields for _, fields in rows)
-    return _query(
+    return connection.sql(
         "SELECT * FROM read_csv(?, auto_detect=false, "
         f"columns={_list_columns(names, 'VARCHAR')}, header={has_header}, "
         f"delim='{source.delimiter}', quote='\"', escape='\"', comment='', skip=0, nullstr='', "
         "allow_quoted_nulls=true, null_padding=false, ignore_errors=false, strict_mode=true, "
         f"max_line_size={MAX_LINE_BYTES})",
-        path,
+        params=[_escape_pattern(path)],
     )
 
 
@@ -221,12 +223,6 @@ def _may_parse_differently(source: FileSource) -> bool:
             previous = block
     has_mixed_line_ends = n_cr > 0 and not n_cr == n_crlf == n_lf
     return has_mixed_line_ends or previous.endswith(delimiter)
-
-
-def _query(sql: str, path: str) -> Any:
-    import duckdb
-
-    return duckdb.connect().sql(sql, params=[_escape_pattern(path)])
 
 
 def _list_columns(names: Iterable[str], sql_type: str) -> str:
@@ -265,7 +261,7 @@ def _select_id(name: str, sql_type: str) -> str:
     return quoted
 
 
-READ: Mapping[str, Callable[[FileSource, Path], Any]] = {
+READ: Mapping[str, Callable[[Any, FileSource, Path], Any]] = {
     "csv": _read_delimited,
     "tsv": _read_delimited,
     "jsonl": _read_json_lines,

@@ -246,7 +246,7 @@ def _has_type(value: object, hint: Any) -> bool:
         return isinstance(value, int | float) and not (isinstance(value, bool) or value != value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    if get_origin(hint) is np.ndarray:
+    if get_origin(hint) in (np.ndarray, npt.NDArray):  # NumPy 2.5 has its own origin
         return isinstance(value, np.ndarray)
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 

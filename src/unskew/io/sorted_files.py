@@ -125,7 +125,7 @@ class ParquetLog:
             f'SELECT "user", item, rating, weight FROM {table} ORDER BY {order}'
         )
         is_recent = hasattr(rows, "to_arrow_reader")  # the other name is deprecated since
-        reader = rows.to_arrow_reader if is_recent else rows.fetch_record_batch
+        reader = rows.to_arrow_reader if is_recent else rows.fetch_arrow_reader
         for batch in reader(BATCH_ROWS):
             user, item = (as_ids(_to_numpy(batch[name])) for name in ("user", "item"))
             yield CellBatch(
