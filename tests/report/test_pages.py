@@ -348,6 +348,7 @@ def test_a_check_that_fails_stands_once_and_stops_the_verdict_of_other_metrics()
     assert "A check speaks against this condition." in page.title
     assert "But by MSE" not in page.title
     assert page.warnings == ("More.",)
+    assert "does not tell the two models apart if what" in page.sections[0].text
     assert [each for each in page.assumptions if text in each] == [f"Check failed: {text}"]
     passed = build_page(record_of(found) | {"item_check": {"passed": True, "text": text}})
     assert f"Check passed: {text}" in passed.assumptions
@@ -552,7 +553,7 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
             "nothing to do with the errors of the models."
         )
         assert "unskew.evaluate_random_test" in page.assumptions[-1]
-        assert "does not tell the two models apart if what" in page.sections[0].text
+    assert "does not tell the two models apart if what" in page.sections[0].text
     assert "ahead" not in says + page.sections[0].title
     if kind != "by user":
         said = "their weights speak against them" if kind == "supplied" else "if selection depends"
@@ -628,8 +629,9 @@ def test_names_in_backticks_are_code_and_other_markup_is_text() -> None:
 def test_how_the_intervals_were_computed_stands_at_the_end() -> None:
     page = build_page(judged_blindly(WORLD_APART, metrics=["mae"]))
     facts, uneven = dict(page.facts), build_page(judged_blindly(PAIR, metrics=["mae"]))
-    sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 100)
-    fitted = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
+    sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 30)
+    with pytest.warns(PropensityWarning, match="exceed 1"):
+        fitted = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
     models = {"m": WORLD.truth + 1.0, "n": np.full(WORLD.truth.shape, 3.0)}
     sampled = build_page(record_of(evaluate(WORLD.log, models, propensities=fitted)))
 

@@ -157,7 +157,7 @@ def _choose(
     is_checked = checks and cells.propensities is not None and cluster not in (None, "both")
     is_checked = is_checked and _has_several(cells, "item")
     missing = None
-    if is_checked:
+    if is_checked and chosen != "both":
         missing = find_missing_dependence(cells, chosen)
     if cluster != "auto":
         return ClusterChoice(

@@ -33,6 +33,7 @@ from unskew.report.comparison import (
     Claim,
     difference_forest,
     estimator_looks,
+    fails_item_check,
     find_claim,
     find_flip,
     fits_universe,
@@ -252,7 +253,8 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
     """All sections of the page; ``truth`` is drawn next to the estimates."""
     claim = find_claim(record, next(iter(record["metrics"])))
     if record["differences"]:
-        text = DIFFERENCES + TOLD_APART.get(claim, IF_RIGHT)
+        is_doubted = fails_item_check(record) and claim in ("adjusted", "verdict")
+        text = DIFFERENCES + TOLD_APART.get("unexplained" if is_doubted else claim, IF_RIGHT)
         yield Section("Differences", text, tuple(difference_charts(record)))
     text = describe_estimators(record["estimators"])
     notes: tuple[str, ...] = (EQUAL,) if _has_equal_estimators(record) else ()
