@@ -146,7 +146,7 @@ class Finding:
     """What can be otherwise if the propensities are wrong, such as ``the order can reverse``."""
     is_tie: bool = False
     flips_at: float | None = None
-    """The factor of the odds of being logged that can change the order, if it is small."""
+    """The factor of the odds of being logged at which the order flips, if it is small."""
     plain: str = ""
     """What the estimator without correction says, if there are both kinds."""
     others: str = ""
