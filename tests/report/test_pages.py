@@ -27,7 +27,12 @@ from unskew.errors import BadFileError, PropensityWarning, UsageError
 from unskew.estimators import ESTIMATORS, Estimator
 from unskew.evaluation import Evaluation
 from unskew.paper.demo import run_demo
-from unskew.propensity import NaiveBayesPropensity, PopularityPropensity
+from unskew.propensity import (
+    LogisticPropensity,
+    NaiveBayesPropensity,
+    PopularityPropensity,
+    UniformPropensity,
+)
 from unskew.report import PAGES, build_page, draw, render_file, write_page
 from unskew.report.charts import Chart, default_look
 from unskew.report.comparison import describe_comparison, estimator_looks, main_estimator
@@ -246,34 +251,127 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
 
     assert is_emphasized
     assert said == "This log cannot say which model is better over all users and items."
-    assert rest.startswith(
-        " Adjusted only for which users and items are logged more often, m is ahead of far by "
-        "2.000 MAE ["
-    )
+    assert rest.startswith(" Adjusted for items only, m is ahead of far by 2.000 MAE [")
     assert rest.endswith(
-        "]. If people rate what they like, this order can be wrong. (The plain average says m, by "
-        "2.000.)"
+        "]. If people rate what they like, the order can also be the other way round. (The plain "
+        "average says m, by 2.000.)"
     )
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     assert headline(judged_blindly(tied, metrics=["mae"])).endswith(
-        "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]. If people rate "
-        "what they like, one of them can be better. (The plain average cannot tell them apart.)"
+        "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]. Not told apart "
+        "does not mean equal. If people rate what they like, either can be better. (The plain "
+        "average cannot tell them apart.)"
     )
     assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
-        "This log cannot say what MAE m has over all users and items. Adjusted only for which "
-        "users and items are logged more often, m has MAE 3.000 [3.000, 3.000]. If people rate "
-        "what they like, this value can be wrong. (The plain average is 3.000.)"
+        "This log cannot say what MAE m has over all users and items. Adjusted for items only, m "
+        "has MAE 3.000 [3.000, 3.000]. If people rate what they like, this value can be wrong. "
+        "(The plain average is 3.000.)"
     )
+
+
+@pytest.mark.filterwarnings("ignore:the effective sample size")
+def test_a_page_says_what_propensities_without_ratings_adjust_for() -> None:
+    features = np.arange(WORLD.log.n_users, dtype=float)[:, None] % 3
+    start = "over all users and items. "
+    for model, scope in (
+        (UniformPropensity(), "Not adjusted,"),
+        (PopularityPropensity("user"), "Adjusted for users only,"),
+        (PopularityPropensity("both"), "Adjusted for users and items only,"),
+        (
+            LogisticPropensity(features, item_offsets=False, ridge=1.0),
+            "Adjusted for covariates only,",
+        ),
+        (LogisticPropensity(features, ridge=1.0), "Adjusted for items and covariates only,"),
+    ):
+        fitted = model.fit(WORLD.log)
+        record = record_of(evaluate(WORLD.log, WORLD_APART, propensities=fitted, metrics=["mae"]))
+        record["unexplained"] = None
+        assert start + scope in headline(record)
+        page = build_page(record)
+        (section,) = [each for each in page.sections if "before and after" in each.title]
+        label = scope[:1].lower() + scope[1:-1] if record["adjusts_for"] else "weighted"
+        assert section.charts[0].legend[1].label == label
+        said = f"adjust for {record['adjusts_for'] or 'nothing'}"
+        assert said in record["assumption"]
+        assert record["assumption"] not in page.assumptions, "the headline says it"
+        (step,) = [text for text in page.assumptions if text.startswith("Next step: ")]
+        assert step == page.assumptions[-1]
+    known = evaluate(
+        WORLD.log, WORLD_APART, propensities=fitted, metrics=["mae"], propensities_known=True
+    )
+    assert "Adjusted for items and covariates only," in headline(record_of(known))
+    old = {key: value for key, value in record.items() if key != "adjusts_for"}
+    assert "Adjusted for users, items or covariates only," in headline(old)
+
+
+def test_nobody_is_sent_to_buy_the_random_ratings_that_they_have() -> None:
+    sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 1000)
+    fitted = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
+    record = record_of(evaluate(WORLD.log, WORLD_APART, propensities=fitted, metrics=["mae"]))
+    (step,) = [text for text in build_page(record).assumptions if "Next step" in text]
+
+    assert step == (
+        "Next step: you already have 1,000 random ratings. If they name users and items, and no "
+        "model was trained on them, score the models on them: `unskew.evaluate_random_test`"
+    )
+    known = build_page(record_of(judged(WORLD_APART))).assumptions[-1]
+    assert known.startswith("Next step: if you set these propensities yourself, none is needed. ")
+    assert known.endswith("`unskew.plan_random_sample` says how many are needed")
+    naive = build_page(record_of(judged(WORLD_APART, estimators=["naive"])))
+    assert naive.assumptions == (
+        "Next step: estimate propensities and pass them, so that selection is corrected",
+    )
+    assert build_page(record | {"unusable": [["mae", n] for n in record["estimators"]]}).title
+
+
+def test_the_plain_average_says_when_the_correction_favours_the_other_model() -> None:
+    record = record_of(judged(WORLD_APART, estimators=["naive", "snips"]))
+    naive, snips = record["differences"]
+    naive |= {"difference": -2.0, "ci_low": -2.1, "ci_high": -1.9, "first": "m", "second": "n"}
+    snips |= {"difference": -1.0, "ci_low": -1.2, "ci_high": -0.8, "first": "m", "second": "n"}
+
+    said = "(The plain average says m, by 2.00; the correction favours n.)"
+    assert headline(record).endswith(said)
+    naive |= {"difference": -0.5, "ci_low": -0.6, "ci_high": -0.4}
+    assert headline(record).endswith("(The plain average says m, by 0.50.)")
+    naive |= {"difference": -1.1}
+    assert headline(record).endswith("(The plain average says m, by 1.10.)")
+
+
+def test_a_check_that_fails_stands_once_and_stops_the_verdict_of_other_metrics() -> None:
+    models = {"even": WORLD.truth + 1.0, "rare": WORLD.truth + 4.0 * (abs(NOISE) > 1.5)}
+    found = judged(models, metrics=["mae", "mse"], estimators=["naive", "snips"])
+    text = "Item totals vary."
+    check = {"item_check": {"passed": False, "text": text}, "warnings": [text, "More."]}
+    page = build_page(record_of(found) | check)
+
+    assert "A check speaks against this condition." in page.title
+    assert "But by MSE" not in page.title
+    assert page.warnings == ("More.",)
+    assert "does not tell the two models apart if what" in page.sections[0].text
+    assert [each for each in page.assumptions if text in each] == [f"Check failed: {text}"]
+    passed = build_page(record_of(found) | {"item_check": {"passed": True, "text": text}})
+    assert f"Check passed: {text}" in passed.assumptions
+    assert "But by MSE" in passed.title
+    assert "speaks against" not in passed.title
+
+
+def test_the_check_of_item_totals_is_named_where_it_can_fail() -> None:
+    known = record_of(judged(WORLD_APART))["item_check"]
+
+    assert known["passed"]
+    assert "does not show that they are right" in known["text"]
+    assert judged_blindly(WORLD_APART)["item_check"] is None
 
 
 def test_the_ratings_of_propensities_without_ratings_are_not_those_of_all_cells() -> None:
     page = build_page(judged_blindly(PAIR, metrics=["mae"]))
     (section,) = [each for each in page.sections if "before and after weighting" in each.title]
 
-    assert "not the ratings of all users and items if people rate" in section.text
+    assert section.text.endswith("They can differ from the ratings of all users and items.")
     assert [entry.label for entry in section.charts[0].legend] == [
         "in the log",
-        "adjusted for users and items only",
+        "adjusted for items only",
     ]
     assert "corrected" not in render(page)
 
@@ -341,10 +439,11 @@ def test_weights_that_change_nothing_give_no_verdict() -> None:
     )
     assert same.headline[1][0].startswith(
         f" Possible reasons: people do not rate what they like here; the {size} ratings were not "
-        "drawn at random from all cells; selection depends on more than the rating. Unless it is "
-        "the first, this order can be wrong. With these propensities, "
+        "drawn at random from all cells; selection depends on more than the rating. With these "
+        "propensities, "
     )
-    assert any("surely drawn at random" in each for each in same.assumptions)
+    assert "Unless it is the first, the order can also be the other way round." in same.title
+    assert "If they were surely drawn at random, name users and" in same.assumptions[-1]
     assert "beats" not in same.title
     assert "So this result is not safe." in " ".join(same.assumptions)
     assert same.sections[0].title == "Differences"
@@ -361,14 +460,15 @@ def test_even_weights_of_supplied_propensities_are_pointed_out() -> None:
     assert headline(record_of(found)).startswith(
         "This log cannot say which model is better: the correction changed almost nothing. "
         "Possible reasons: the log has ratings of almost random cells; the propensities leave out "
-        "why people rate. Unless it is the first, "
+        "why people rate. With these propensities, "
     )
 
 
 def test_a_refusal_says_what_to_do_next() -> None:
-    step = "collect ratings of random cells. `unskew.plan_random_sample` says how many"
-    assert step in build_page(judged_blindly(PAIR)).assumptions[-1]
-    assert step not in " ".join(build_page(record_of(judged(PAIR))).assumptions)
+    assert build_page(judged_blindly(PAIR)).assumptions[-1] == (
+        "Next step: collect ratings of random cells and score the models on them "
+        "(`unskew.evaluate_random_test`). `unskew.plan_random_sample` says how many are needed"
+    )
 
 
 def test_equal_models_are_apart_by_at_most_the_limit() -> None:
@@ -393,7 +493,7 @@ def test_equal_ips_and_snips_are_explained() -> None:
         return section.notes
 
     (note,) = notes_of(judged_blindly(PAIR, metrics=["mae"]))
-    assert note.startswith("IPS and SNIPS are equal here, because these weights add up to")
+    assert note.startswith("IPS and SNIPS are equal by construction here")
     assert notes_of(judged_blindly(PAIR, estimators=["snips"])) == ()
     assert notes_of(record_of(judged(PAIR))) == ()
 
@@ -404,7 +504,7 @@ def test_the_lead_says_what_is_relevant() -> None:
 
     assert "top 5 (ratings of at least 4 are relevant), higher" in build_page(record_of(lists)).lead
     assert "relevant" not in build_page(record_of(errors)).lead
-    assert "is not computed for precision@5. In a public log" in record_of(lists)["robustness"]
+    assert record_of(lists)["robustness"].endswith(" is not computed for precision@5.")
 
 
 @pytest.mark.filterwarnings("ignore:.*have the same distribution as the log")
@@ -418,7 +518,7 @@ def test_popular_items_speak_against_selection_by_rating_alone() -> None:
         fitted = NaiveBayesPropensity().fit(log, mcar=rng.choice(truth.ravel(), 500))
         found = evaluate(log, truth + 1.0, propensities=fitted, metrics=["mae"])
         said = "speaks against the assumption that selection depends on the rating alone"
-        assert (said in " ".join(build_page(record_of(found)).warnings)) is is_named
+        assert (said in " ".join(record_of(found)["warnings"])) is is_named
 
 
 @pytest.mark.parametrize("kind", ["supplied", "by rating", "by user"])
@@ -441,21 +541,25 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
 
     if kind == "by user":
         assert says.startswith(
-            "This log cannot say which model is better over all users and items: the variance of "
-            "item totals is "
+            "This log cannot say which model is better over all users and items. A check failed: "
+            "the variance of item totals is "
         )
-        assert "And they never saw a rating" in says
+        assert "And the propensities never saw a rating" in says
         assert "PopularityPropensity('both')" in page.assumptions[-1]
     else:
-        assert says.startswith("Doubtful: the variance of item totals is ")
+        assert says.startswith("Doubtful, a check failed: the variance of item totals is ")
         assert says.endswith(
             " This evaluation cannot say which model is better, unless what they leave out has "
             "nothing to do with the errors of the models."
         )
         assert "unskew.evaluate_random_test" in page.assumptions[-1]
-        assert "does not tell the two models apart if what" in page.sections[0].text
+    assert "does not tell the two models apart if what" in page.sections[0].text
     assert "ahead" not in says + page.sections[0].title
-    assert any("the variance of item totals is" in text for text in page.warnings)
+    if kind != "by user":
+        said = "their weights speak against them" if kind == "supplied" else "if selection depends"
+        assert said in page.assumptions[0]
+    repeated = " ".join((*page.warnings, *page.assumptions))
+    assert "the variance of item totals is" not in repeated
 
 
 def test_metrics_with_another_winner_are_named() -> None:
@@ -502,16 +606,13 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
         )
     )
 
-    start = r"If the odds of being logged are wrong by more than a factor of [\d.]+ in the worst "
-    start += r"way, the order of m and n can change; sampling error is not included\."
+    start = r"The order of m and n would flip if the odds of being logged were wrong by a factor "
+    start += r"of [\d.]+ in the worst pattern \(1 is right\); sampling error is not included\."
     ending = r" In a public log with ratings of random cells, self-selection that nothing "
     ending += r"corrected was a factor of about 5"
-    condition = r" If these propensities do not depend on the rating, note: in a public log with "
-    condition += r"ratings of random cells, self-selection that nothing corrected was a factor of "
-    condition += r"about 5\."
-    assert re.fullmatch(rf"{start}{condition}", known)
+    assert re.fullmatch(start, known)
     assert re.fullmatch(rf"{start}{ending}\. So this result is not safe\.", blind)
-    assert re.fullmatch(rf"{start}( That is a small error: treat .* open\.)?", sampled)
+    assert re.fullmatch(rf"{start}( That is a small factor: treat the order as open\.)?", sampled)
     assert record_of(judged(WORLD_APART))["robustness"] == (
         "However wrong the odds of being logged are, the order of m and n stays."
     )
@@ -528,16 +629,24 @@ def test_names_in_backticks_are_code_and_other_markup_is_text() -> None:
 def test_how_the_intervals_were_computed_stands_at_the_end() -> None:
     page = build_page(judged_blindly(WORLD_APART, metrics=["mae"]))
     facts, uneven = dict(page.facts), build_page(judged_blindly(PAIR, metrics=["mae"]))
+    sample = np.random.default_rng(1).choice(WORLD.truth.ravel(), 30)
+    with pytest.warns(PropensityWarning, match="exceed 1"):
+        fitted = NaiveBayesPropensity().fit(WORLD.log, mcar=sample)
+    models = {"m": WORLD.truth + 1.0, "n": np.full(WORLD.truth.shape, 3.0)}
+    sampled = build_page(record_of(evaluate(WORLD.log, models, propensities=fitted)))
 
     assert re.fullmatch(
-        r"makes standard errors .* times as large as with known propensities; less than 1 because "
-        r"propensities that are fitted to the log .*",
-        dict(uneven.facts)["estimating the propensities"],
+        r"makes standard errors (up to )?[\d.]+( to [\d.]+)? times as large as with known "
+        r"propensities",
+        dict(sampled.facts)["estimating the propensities"],
     )
+    assert "estimating the propensities" not in dict(uneven.facts), "no error becomes larger"
     assert "the weights keep their sum" in facts["wrong odds"]
     assert facts["estimators"] == "Naive, IPS, SNIPS"
     assert not any("times as large" in text or "sum" in text for text in page.assumptions)
-    assert page.lead.endswith("The propensity is the probability that a rating was logged.")
+    assert "The propensity is the probability that a rating was logged. Propensities were " in (
+        page.lead
+    )
 
 
 def test_weights_that_add_up_are_not_taken_for_right_ones() -> None:
@@ -545,10 +654,10 @@ def test_weights_that_add_up_are_not_taken_for_right_ones() -> None:
         return " ".join(note for each in build_page(record).sections for note in each.notes)
 
     said = "100% does not show that they are right."
-    made_so = "These propensities are made so that it is 100%, whether they are right or not."
+    made_so = "The sum of the weights is the number of cells by construction, which shows nothing."
     known, blind = notes_of(record_of(judged(PAIR))), notes_of(judged_blindly(PAIR))
     assert said in known
-    assert said in blind
+    assert said not in blind
     assert made_so not in known
     assert made_so in blind
 
@@ -595,7 +704,7 @@ def test_an_evaluation_shows_all_that_it_rests_on(made: dict[str, Any]) -> None:
     page = build_page(record_of(made["evaluation"]))
 
     assert [section.title for section in page.sections] == [
-        "Which model is ahead",
+        "Differences",
         "Estimates",
         "Ratings in the log and in all cells",
         "Is the estimate stable? The weights",
@@ -618,7 +727,7 @@ def test_a_frames_evaluation_shows_what_it_has(made: dict[str, Any]) -> None:
     (first, *_) = made["grouped_evaluation"].values()
     titles = [section.title for section in build_page(record_of(first)).sections]
 
-    assert titles == ["Which model is ahead", "Estimates", "All numbers"]
+    assert titles == ["Differences", "Estimates", "All numbers"]
 
 
 @pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
@@ -866,7 +975,14 @@ def test_an_order_that_a_small_error_changes_is_no_verdict() -> None:
         "If the supplied propensities are right, m beats n by 0.02"
     )
     assert "m is ahead of n by 0.02" in fragile
-    assert "But odds of being logged that are wrong by a factor of 1.2 can change that." in fragile
+    assert (
+        "The order would flip if the odds of being logged were wrong by a small factor (1.2) in "
+        "the worst pattern."
+    ) in fragile
+    record |= {"robustness": "How fragile the order is"}
+    assert record["robustness"] in build_page(record).assumptions
+    once = build_page(record | {"fragile_pair": ["m", "n"], "flips_at": 1.2}).assumptions
+    assert record["robustness"] not in once, "the headline says it"
 
 
 def test_propensities_above_one_are_named_on_the_page() -> None:

@@ -164,6 +164,8 @@ class Estimation:
     n_parameters: int = 0
     sees_ratings: bool = False
     """Whether the propensities depend on ratings, or only on who rated what."""
+    adjusts_for: str = "users and items"
+    """What the propensities depend on besides ratings, in words; empty if on nothing."""
     learned: frozenset[Unit] = frozenset()
     """Units that have parameters of their own: users, items or both."""
     fixed: BoolVector | None = None
@@ -186,7 +188,11 @@ class Estimation:
     def as_known(self, reason: str) -> TakenAsKnown:
         """The same model, with its error left out for a ``reason``."""
         return TakenAsKnown(
-            model=self.model, source=self.source, sees_ratings=self.sees_ratings, reason=reason
+            model=self.model,
+            source=self.source,
+            sees_ratings=self.sees_ratings,
+            adjusts_for=self.adjusts_for,
+            reason=reason,
         )
 
     def with_fixed(self, fixed: BoolVector) -> Self:
@@ -356,19 +362,20 @@ def compare_counts(observed: Vector, sample: Vector) -> float:
     return float(special.chdtrc(max(counts.shape[1] - 1, 1), statistic))
 
 
-def describe_assumption(estimation: Estimation | None, *, fits_universe: bool = True) -> str:
+def describe_assumption(estimation: Estimation | None, *, fits_log: bool = True) -> str:
     """What must be true for the propensities to be right, and cannot be checked with the log.
 
-    ``fits_universe`` is whether the weights add up to the number of cells.
+    ``fits_log`` is whether the weights add up to the number of cells, of all and of each item.
     """
-    if estimation is None and not fits_universe:
+    if estimation is None and not fits_log:
         return "these propensities are taken as known, but their weights speak against them"
     if estimation is None:
         return "these propensities are taken as known, and nothing here can confirm them"
     if not estimation.sees_ratings:
+        scope = f"for {estimation.adjusts_for} only" if estimation.adjusts_for else "for nothing"
         return (
-            "these propensities never saw a rating: they cannot tell whether people rate what "
-            "they like, and correct only for which users and items are logged more often"
+            f"these propensities never saw a rating: they adjust {scope}, and cannot tell whether "
+            "people rate what they like"
         )
     return (
         "these propensities are right if the random ratings were drawn at random from all cells, "

@@ -22,11 +22,10 @@ MEASURED_SELECTION = 5.0
 """The odds error of propensities that ignore ratings, in one log with a random counterpart."""
 SMALL_ODDS_ERROR = 1.5
 """An odds error below this is called small on a page."""
-MEASURED_CLAUSE = (
-    "in a public log with ratings of random cells, self-selection that nothing corrected was a "
+MEASURED = (
+    "In a public log with ratings of random cells, self-selection that nothing corrected was a "
     f"factor of about {MEASURED_SELECTION:g}"
 )
-MEASURED = MEASURED_CLAUSE[:1].upper() + MEASURED_CLAUSE[1:]
 
 
 def share_ratings(rating: Vector, weight: Vector | None) -> dict[str, Any]:
@@ -106,30 +105,30 @@ class LeadRobustness:
         """Whether a small error of the propensities could change the order."""
         return self.flips_at is not None and self.flips_at < SMALL_ODDS_ERROR
 
-    def describe(self, *, sees_ratings: bool | None) -> str:
-        """In words. ``sees_ratings`` is whether the propensities depend on ratings, if known.
+    def describe(self, *, sees_ratings: bool) -> str:
+        """In words. ``sees_ratings`` is whether the propensities can depend on ratings.
 
         If they do not, the self-selection of a real log is the yardstick.
         """
+        yardstick = "" if sees_ratings else f" {MEASURED}."
         if self.flips_at is None:
             return (
                 "How wrong the odds of being logged may be until this order changes is not "
-                f"computed for {metric_label(self.metric)}. {MEASURED}."
+                f"computed for {metric_label(self.metric)}.{yardstick}"
             )
         order = f"the order of {self.pair[0]} and {self.pair[1]}"
         if np.isinf(self.flips_at):
             return f"However wrong the odds of being logged are, {order} stays."
         text = (
-            f"If the odds of being logged are wrong by more than a factor of {self.flips_at:.3g} "
-            f"in the worst way, {order} can change; sampling error is not included."
+            f"{order[:1].upper()}{order[1:]} would flip if the odds of being logged were wrong by "
+            f"a factor of {self.flips_at:.3g} in the worst pattern (1 is right); sampling error is "
+            "not included."
         )
-        if sees_ratings is False:
+        if not sees_ratings:
             is_unsafe = self.flips_at < MEASURED_SELECTION
-            return f"{text} {MEASURED}.{' So this result is not safe.' if is_unsafe else ''}"
+            return f"{text}{yardstick}{' So this result is not safe.' if is_unsafe else ''}"
         if self.is_fragile:
             text += " That is a small factor: treat the order as open."
-        if sees_ratings is None:
-            text += f" If these propensities do not depend on the rating, note: {MEASURED_CLAUSE}."
         return text
 
 

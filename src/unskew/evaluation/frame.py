@@ -209,7 +209,12 @@ class FrameRequest:
         except UsageError:
             sees_ratings = isinstance(model, McarPropensityModel)
             name = type(model).__name__
-            return TakenAsKnown(model=name, sees_ratings=sees_ratings, reason=TAKEN_AS_KNOWN)
+            return TakenAsKnown(
+                model=name,
+                sees_ratings=sees_ratings,
+                adjusts_for=model.adjusts_for,
+                reason=TAKEN_AS_KNOWN,
+            )
 
     def choose_cluster(self) -> Cluster:
         """Users if the frame has a column of users, else cells."""

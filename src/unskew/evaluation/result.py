@@ -50,7 +50,7 @@ EVEN_WEIGHTS, ALIKE = 0.98, 0.05
 if a random sample differs from the log by a p-value of more than the second number."""
 UNEXPLAINED = 2.0
 """From this ratio of variances on, the propensities leave out much of how items are selected."""
-SMALL_BIAS = 0.01
+SMALL_BIAS = 0.25
 """A bias below this share of the standard error is not mentioned."""
 
 
@@ -273,10 +273,13 @@ class Evaluation(Result):
             "intervals": self.intervals,
             "clusters": None if self.clusters is None else self.clusters.sentence,
             "propensities": self.describe_propensities(with_effect=False),
-            "propensity_effect": self._describe_effect(with_reason=True),
+            "propensity_effect": self._describe_effect(),
             "assumption": self.assumption,
             "condition": "" if self.weight_summary is None else describe_condition(self.estimation),
             "sees_ratings": self.estimation is None or self.estimation.sees_ratings,
+            "adjusts_for": None if self.estimation is None else self.estimation.adjusts_for,
+            "n_random": self._count_random_ratings(),
+            "item_check": self._describe_item_check(),
             "no_correction": self._explain_no_correction(),
             "unexplained": self._describe_unexplained(),
             "n_observed": self.n_observed,
@@ -358,6 +361,29 @@ class Evaluation(Result):
                 f"{dispersion.unit}s are logged. Intervals include this, but if it has to do with "
                 "the errors of the models, the estimates are biased."
             )
+
+    def _describe_item_check(self) -> dict[str, Any] | None:
+        """Whether item totals fit the propensities, and the words; None if that was not tested."""
+        problem = next(self._check_popularity(), None)
+        if problem is not None:
+            return {"passed": False, "text": str(problem)}
+        clusters, estimation = self.clusters, self.estimation
+        if clusters is None or not clusters.is_checked or clusters.dispersion is not None:
+            return None
+        if estimation is not None and "items" in estimation.adjusts_for:
+            return None
+        text = (
+            "item totals vary hardly more than the propensities explain. This does not show that "
+            "they are right"
+        )
+        return {"passed": True, "text": text}
+
+    def _count_random_ratings(self) -> int | None:
+        """How many random ratings the propensities were fitted with; None if with none."""
+        estimation = self.estimation
+        if not isinstance(estimation, Strata) or estimation.sample is None:
+            return None
+        return int(estimation.sample.size)
 
     def _describe_unexplained(self) -> str | None:
         """What the propensities leave out, if it is much; None if it is not."""
@@ -446,9 +472,8 @@ class Evaluation(Result):
         robustness = self._find_robustness()
         if robustness is None:
             return {"robustness": None, "fragile_pair": None, "flips_at": None}
-        sees_ratings = None if self.estimation is None else self.estimation.sees_ratings
-        if self._explain_no_correction() is not None:
-            sees_ratings = False
+        sees_ratings = self.estimation is None or self.estimation.sees_ratings
+        sees_ratings = sees_ratings and self._explain_no_correction() is None
         text = robustness.describe(sees_ratings=sees_ratings)
         return {
             "robustness": text,
@@ -486,7 +511,8 @@ class Evaluation(Result):
         """What must be true for the weights to be right; empty if no estimator uses weights."""
         if self.weight_summary is None:
             return ""
-        return describe_assumption(self.estimation, fits_universe=self.weight_summary.fits_universe)
+        fits_log = self.weight_summary.fits_universe and self._describe_unexplained() is None
+        return describe_assumption(self.estimation, fits_log=fits_log)
 
     def describe_propensities(self, *, with_effect: bool = True) -> str:
         """Where the propensities come from, and what that means for the intervals."""
@@ -524,10 +550,11 @@ class Evaluation(Result):
             f"model{bias}"
         )
 
-    def _describe_effect(self, *, with_reason: bool = False) -> str:
-        """How much estimating the propensities changes the standard errors; empty if known.
+    def _describe_effect(self) -> str:
+        """How much estimating the propensities widens intervals; empty if it does not.
 
-        ``with_reason`` explains standard errors that become smaller.
+        Propensities that are fitted to the log follow its chance variation and cancel a part of it.
+        So errors can become smaller, and the propensities are not closer to the truth for that.
         """
         ratios = [
             risk.std_error / risk.std_error_known
@@ -539,14 +566,11 @@ class Evaluation(Result):
         low, high = f"{min(ratios):.2g}", f"{max(ratios):.2g}"
         if low == high == "1":
             return "hardly changes standard errors"
-        times = low if low == high else f"{low} to {high}"
-        text = f"makes standard errors {times} times as large as with known propensities"
-        if with_reason and min(ratios) < 1:
-            text += (
-                "; less than 1 because propensities that are fitted to the log follow its chance "
-                "variation and cancel a part of it, not because they are closer to the truth"
-            )
-        return text
+        if float(high) <= 1:
+            return ""
+        times = f"{low} to {high}" if float(low) >= 1 else f"up to {high}"
+        times = high if low == high else times
+        return f"makes standard errors {times} times as large as with known propensities"
 
     def _describe_slots(self) -> Iterator[str]:
         """The observed slots behind each metric, of the model whose list was seen least."""

@@ -121,6 +121,8 @@ class ClusterChoice:
     """A dependence that the clusters leave out, although the log shows it."""
     dispersion: Dispersion | None = None
     """A dependence that the log shows, whether the clusters leave it out or not."""
+    is_checked: bool = False
+    """Whether such a dependence was looked for."""
 
     @property
     def sentence(self) -> str:
@@ -153,19 +155,28 @@ def _choose(
     by_user = _has_several(cells, "user")
     chosen: Cluster = ("user" if by_user else None) if cluster == "auto" else cluster
     is_checked = checks and cells.propensities is not None and cluster not in (None, "both")
+    is_checked = is_checked and _has_several(cells, "item")
     missing = None
-    if is_checked and chosen != "both" and _has_several(cells, "item"):
+    if is_checked and chosen != "both":
         missing = find_missing_dependence(cells, chosen)
     if cluster != "auto":
-        return ClusterChoice(cluster, "as requested", missing=missing, dispersion=missing)
+        return ClusterChoice(
+            cluster, "as requested", missing=missing, dispersion=missing, is_checked=is_checked
+        )
     users = "users have several cells" if by_user else "each user has one cell"
     if missing is not None and adds_items:
         added: Cluster = "both" if by_user else "item"
         reason = f"because {users} and {missing.describe()}"
-        return ClusterChoice(added, reason, is_expected=False, dispersion=missing)
+        return ClusterChoice(added, reason, is_expected=False, dispersion=missing, is_checked=True)
     if missing is None and is_checked and by_user:
         users += " and item totals vary hardly more than the propensities explain"
-    return ClusterChoice(chosen, f"because {users}", missing=missing, dispersion=missing)
+    return ClusterChoice(
+        chosen,
+        f"because {users}",
+        missing=missing,
+        dispersion=missing,
+        is_checked=is_checked,
+    )
 
 
 def describe_intervals(cluster: Cluster, bootstrap: int | None = None) -> str:

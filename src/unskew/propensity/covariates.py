@@ -123,6 +123,11 @@ class CovariatePropensityModel(PropensityModel):
     user_features: object
     item_features: object
 
+    @property
+    def adjusts_for(self) -> str:
+        """Covariates of users and items, and nothing else of them."""
+        return "covariates"
+
     def save(self, path: str | Path) -> None:
         """Write the fitted model as a zip of arrays and JSON, without code.
 

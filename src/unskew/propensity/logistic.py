@@ -51,6 +51,7 @@ from unskew.propensity.model import (
     warn_if_not_converged,
 )
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
+from unskew.tables import join_words
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, RandomState, Vector
 
@@ -219,6 +220,14 @@ class LogisticPropensity(CovariatePropensityModel):
     def learns_users(self) -> bool:
         """True if users have offsets."""
         return bool(self.user_offsets)
+
+    @property
+    def adjusts_for(self) -> str:
+        """Users and items with offsets, and covariates if there are any."""
+        parts = [f"{unit}s" for unit in ("user", "item") if getattr(self, f"{unit}_offsets")]
+        if self.user_features is not None or self.item_features is not None:
+            parts.append("covariates")
+        return join_words(parts)
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Learn which cells were observed. The log must list all users and items."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -74,6 +75,11 @@ class PropensityModel(Configurable):
         return False
 
     @property
+    def adjusts_for(self) -> str:
+        """What the propensities depend on besides ratings, in words; empty if on nothing."""
+        return "users and items"
+
+    @property
     def learns_users(self) -> bool:
         """Whether each user has parameters, which need ratings of that user."""
         return False
@@ -114,6 +120,7 @@ class PropensityModel(Configurable):
         values = self._predict_log(log)
         _require_valid(values, log)
         estimation = self._describe_estimation(log, values)
+        estimation = replace(estimation, adjusts_for=self.adjusts_for)
         return Propensities(values, estimation, self.share_).follow(log)
 
     def predict_pairs(self, users: npt.ArrayLike, items: npt.ArrayLike) -> Vector:

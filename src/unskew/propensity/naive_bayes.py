@@ -127,6 +127,7 @@ class NaiveBayesPropensity(McarPropensityModel):
     sample_by_user_: Matrix = field(init=False)
 
     sees_ratings = True
+    adjusts_for = ""
 
     def fit(
         self, log: Ratings, *, universe: UniverseLike = None, mcar: SampleLike | None = None

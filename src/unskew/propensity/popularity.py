@@ -36,7 +36,7 @@ from unskew.propensity.model import (
 )
 from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.settings import Number, OneOf, setting
-from unskew.tables import count_noun
+from unskew.tables import count_noun, join_words
 from unskew.types import IntVector, Vector
 
 By: TypeAlias = Literal["item", "user", "both"]
@@ -58,6 +58,11 @@ ALL_VALUES = (1 << 31) - 1
 @dataclass(eq=False, repr=False)
 class UniformPropensity(PropensityModel):
     """P = n / (U I): the same for every cell, which makes SNIPS the naive average."""
+
+    @property
+    def adjusts_for(self) -> str:
+        """Empty, because all cells have the same propensity."""
+        return ""
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Count the ratings of the log."""
@@ -85,7 +90,9 @@ class UniformPropensity(PropensityModel):
         """One stratum of all cells."""
         self._require_fitted()
         return FrameStrata(
-            estimation=Estimation(model=type(self).__name__, n_parameters=1),
+            estimation=Estimation(
+                model=type(self).__name__, n_parameters=1, adjusts_for=self.adjusts_for
+            ),
             kind="all",
             n_observed=self.n_observed_,
             propensity=np.array([self.n_observed_ / self.n_cells_]),
@@ -170,6 +177,11 @@ class PopularityPropensity(PropensityModel):
     def learns_users(self) -> bool:
         """True if the ratings of users are counted."""
         return self.by != "item"
+
+    @property
+    def adjusts_for(self) -> str:
+        """Users, items or both, as ``by`` says."""
+        return join_words([f"{role}s" for role in ROLES[self.by]])
 
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Count the ratings of items and users, and find the scale k."""
@@ -262,6 +274,7 @@ class PopularityPropensity(PropensityModel):
             estimation=Estimation(
                 model=type(self).__name__,
                 n_parameters=self.n_users_ if self.by == "user" else self.n_items_,
+                adjusts_for=self.adjusts_for,
             ),
             kind=self.by,
             n_observed=self.n_observed_,

@@ -90,6 +90,12 @@ class RakedPropensity(PropensityWrapper):
     n_iter_: int = field(init=False)
     converged_: bool = field(init=False)
 
+    @property
+    def adjusts_for(self) -> str:
+        """Users and items, and covariates if the inner model has them."""
+        has_covariates = "covariates" in self.model.adjusts_for
+        return "users, items and covariates" if has_covariates else "users and items"
+
     def fit(
         self, log: Ratings, *, universe: UniverseLike = None, mcar: SampleLike | None = None
     ) -> Self:

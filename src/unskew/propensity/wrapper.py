@@ -45,6 +45,10 @@ class PropensityWrapper(McarPropensityModel):
         return self.model.sees_ratings
 
     @property
+    def adjusts_for(self) -> str:
+        return self.model.adjusts_for
+
+    @property
     def learns_users(self) -> bool:
         return self.model.learns_users
 

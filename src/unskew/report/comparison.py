@@ -42,6 +42,8 @@ PAIRED = (
     "rating."
 )
 NOT_CORRECTED = "; this is not corrected for selection."
+UNKNOWN_SCOPE = "users, items or covariates"
+"""What propensities without ratings depend on, in files that do not say it."""
 FIELDS = ("difference", "std_error", "ci_low", "ci_high", "p_value")
 
 
@@ -84,8 +86,9 @@ def opening(estimator: str, record: Record) -> str:
     if not uses_weights(estimator):
         return "If the imputed ratings are right,"
     if record.get("sees_ratings") is False:
-        others = ", and by imputed ratings" if imputes else ""
-        return f"Adjusted only for which users and items are logged more often{others},"
+        scope = record.get("adjusts_for", UNKNOWN_SCOPE)
+        others = " and by imputed ratings" if imputes else ""
+        return f"Adjusted for {scope} only{others}," if scope else f"Not adjusted{others},"
     if imputes:
         return "If the propensities or the imputed ratings are right,"
     condition = record.get("condition") or "if the propensities are right"
@@ -141,17 +144,18 @@ class Finding:
     """The same without the claim that one model is better than the other."""
     if_wrong: str
     """What can be otherwise if the propensities are wrong, such as ``the order can reverse``."""
+    is_tie: bool = False
     flips_at: float | None = None
-    """The factor of the odds of being logged that can change the order, if it is small."""
+    """The factor of the odds of being logged at which the order flips, if it is small."""
     plain: str = ""
     """What the estimator without correction says, if there are both kinds."""
     others: str = ""
     """What other metrics say, if it is something else."""
 
     @property
-    def ending(self) -> str:
-        """What other metrics and the estimator without correction say."""
-        return self.others + (f" ({self.plain}.)" if self.plain else "")
+    def remark(self) -> str:
+        """What the estimator without correction says, in brackets."""
+        return f" ({self.plain}.)" if self.plain else ""
 
 
 Claim: TypeAlias = Literal[
@@ -180,6 +184,23 @@ def find_claim(record: Record, metric: str) -> Claim:
     return "unexplained" if record.get("unexplained") else "verdict"
 
 
+def fails_item_check(record: Record) -> bool:
+    """Whether item totals speak against the propensities."""
+    return not (record.get("item_check") or {"passed": True})["passed"]
+
+
+def names_unexplained(record: Record, claim: Claim) -> bool:
+    """Whether the headline says what the propensities leave out."""
+    return bool(record.get("unexplained")) and claim in ("adjusted", "unexplained")
+
+
+def find_flip(record: Record, metric: str) -> float | None:
+    """The small odds error at which the order in the headline flips; None if it has none."""
+    if find_claim(record, metric) != "verdict" or len(record["models"]) == 1:
+        return None
+    return _make_pair_finding(record, metric).flips_at
+
+
 def write_headline(record: Record, metric: str) -> Headline:
     """The verdict with its condition, or that there is none; first corrected, then naive."""
     claim = find_claim(record, metric)
@@ -190,7 +211,7 @@ def write_headline(record: Record, metric: str) -> Headline:
     start = opening(main_estimator(usable_estimators(record, metric)), record)
     if claim == "plain":
         return (f"{start} {finding.verdict}", False), (NOT_CORRECTED, True)
-    first, second = f"{start} {finding.verdict}.", finding.ending
+    first, second = f"{start} {finding.verdict}.", f"{finding.others}{finding.remark}"
     if claim == "rejected":
         share = format_share(record["weights"]["mass"] / record["weights"]["n_cells"])
         first = (
@@ -200,30 +221,33 @@ def write_headline(record: Record, metric: str) -> Headline:
         second = f" This evaluation cannot say {finding.question}."
     elif claim == "adjusted":
         first = f"This log cannot say {finding.question} over all users and items."
+        equal = "Not told apart does not mean equal. " if finding.is_tie else ""
         second = (
-            f" {start} {finding.cautious}. If people rate what they like, {finding.if_wrong}."
-            f"{finding.ending}"
+            f" {start} {finding.cautious}.{finding.others} {equal}If people rate what they like, "
+            f"{finding.if_wrong}.{finding.remark}"
         )
-        if record.get("unexplained"):
-            first = f"{first[:-1]}: {record['unexplained']}."
-            second = " And they never saw a rating: they cannot tell whether people rate what "
-            second += "they like."
+        if names_unexplained(record, claim):
+            first = f"{first[:-1]}. A check failed: {record['unexplained']}."
+            second = " And the propensities never saw a rating: they cannot tell whether people "
+            second += "rate what they like."
     elif claim == "unchanged":
         first = f"This log cannot say {finding.question}: the correction changed almost nothing."
         second = (
-            f" {record['no_correction']}. Unless it is the first, {finding.if_wrong}. With "
-            f"these propensities, {finding.cautious}.{finding.ending}"
+            f" {record['no_correction']}. With these propensities, {finding.cautious}."
+            f"{finding.others} Unless it is the first, {finding.if_wrong}.{finding.remark}"
         )
     elif claim == "unexplained":
-        first = f"Doubtful: {record['unexplained']}."
+        first = f"Doubtful, a check failed: {record['unexplained']}."
         second = (
             f" This evaluation cannot say {finding.question}, unless what they leave out has "
             "nothing to do with the errors of the models."
         )
+    elif fails_item_check(record):
+        second = f" A check speaks against this condition.{finding.remark}"
     elif finding.flips_at is not None:
         first = (
-            f"{start} {finding.cautious}. But odds of being logged that are wrong by a factor of "
-            f"{finding.flips_at:.3g} can change that."
+            f"{start} {finding.cautious}. The order would flip if the odds of being logged were "
+            f"wrong by a small factor ({finding.flips_at:.3g}) in the worst pattern."
         )
     return (first, True), (second, False)
 
@@ -276,8 +300,11 @@ def _make_pair_finding(record: Record, metric: str) -> Finding:
         verdict=_describe_tie(record, row) if is_tie else describe_comparison(row),
         cautious=describe_comparison(row, verb="is ahead of"),
         flips_at=record.get("flips_at") if is_fragile else None,
-        if_wrong="one of them can be better" if is_tie else "this order can be wrong",
-        plain="" if plain is None or corrected is None else _describe_plain(rows[plain], row),
+        if_wrong="either can be better" if is_tie else "the order can also be the other way round",
+        is_tie=is_tie,
+        plain=""
+        if plain is None or corrected is None
+        else _describe_plain(rows[plain], row, higher_is_better=record["metrics"][metric]),
         others=f" But {others}." if others else "",
     )
 
@@ -299,8 +326,12 @@ def _describe_tie(record: Record, row: Record) -> str:
     )
 
 
-def _describe_plain(row: Record, corrected: Record) -> str:
-    """The verdict without correction. It never says that it confirms the corrected one."""
+def _describe_plain(row: Record, corrected: Record, *, higher_is_better: bool) -> str:
+    """The verdict without correction. It never says that it confirms the corrected one.
+
+    It says that the correction favours the other model if the difference without correction lies
+    outside the corrected interval.
+    """
     name = _name_plain(row["estimator"])
     if row["better"] is None:
         return f"{name} cannot tell them apart"
@@ -308,7 +339,14 @@ def _describe_plain(row: Record, corrected: Record) -> str:
     distance = format_number(abs(row["difference"]), choose_decimals(*limits))
     if corrected["better"] not in (None, row["better"]):
         return f"{name} says the opposite: {row['better']}, by {distance}"
-    return f"{name} says {row['better']}, by {distance}"
+    text = f"{name} says {row['better']}, by {distance}"
+    before = row["difference"] if row["first"] == corrected["first"] else -row["difference"]
+    low, high = corrected["ci_low"], corrected["ci_high"]
+    if low is None or high is None or low <= before <= high:
+        return text
+    is_first = (corrected["difference"] > before) == higher_is_better
+    favoured = corrected["first" if is_first else "second"]
+    return text if favoured == row["better"] else f"{text}; the correction favours {favoured}"
 
 
 def _name_plain(estimator: str) -> str:

@@ -29,11 +29,15 @@ from unskew.report.charts import (
     make_legend,
 )
 from unskew.report.comparison import (
+    UNKNOWN_SCOPE,
     Claim,
     difference_forest,
     estimator_looks,
+    fails_item_check,
     find_claim,
+    find_flip,
     fits_universe,
+    names_unexplained,
     usable_estimators,
     write_headline,
 )
@@ -57,6 +61,7 @@ from unskew.report.text import (
     interval_of,
     label_columns,
     select,
+    to_sentence,
 )
 from unskew.tables import count_noun, join_words
 
@@ -66,16 +71,16 @@ if TYPE_CHECKING:
 Truth = Mapping[tuple[str, str], float]
 """The true value of each model and metric, where it is known."""
 DIFFERENCES = (
-    "The leading model minus each other model, rating by rating. This is usually more precise "
-    "than comparing two intervals. "
+    "The difference of two models, rating by rating, is usually more precise than comparing their "
+    "intervals. "
 )
 TOLD_APART: dict[Claim, str] = {
     "plain": "An interval that excludes zero tells the two models apart on ratings like those of "
     "the log.",
     "rejected": "The propensities do not fit this log, so no interval of a weighted estimator "
     "tells models apart.",
-    "adjusted": "An interval that excludes zero does not tell the two models apart over all users "
-    "and items if people rate what they like.",
+    "adjusted": "An interval that excludes zero does not tell the two models apart if people rate "
+    "what they like.",
     "unexplained": "An interval that excludes zero does not tell the two models apart if what the "
     "propensities leave out has to do with the errors of the models.",
 }
@@ -83,23 +88,11 @@ TOLD_APART: dict[Claim, str] = {
 IF_RIGHT = (
     "An interval that excludes zero tells the two models apart, if the propensities are right."
 )
-COLLECT = "`unskew.plan_random_sample` says how many are needed"
-NEXT_STEPS = {
-    "rejected": "Next step: check the propensities and the universe. A propensity model that fits "
-    f"the log can still be wrong; ratings of random cells show more. {COLLECT}",
-    "unexplained": "Next step: evaluate the models on ratings of random cells themselves "
-    f"(`unskew.evaluate_random_test`), which needs no propensities. {COLLECT}",
-    "adjusted": f"Next step: collect ratings of random cells. {COLLECT}",
-    "incomplete": "Next step: fit propensities that also depend on the item, such as "
-    "`PopularityPropensity('both')`. For what depends on the rating, collect ratings of random "
-    f"cells. {COLLECT}",
-    "unchanged": f"Next step: collect ratings of cells that are surely drawn at random. {COLLECT}",
-}
-"""What to do without a verdict, by the claim of the headline."""
-EQUAL = (
-    "IPS and SNIPS are equal here, because these weights add up to the number of cells by "
-    "construction. That they agree shows nothing."
+COLLECT = (
+    "collect ratings of random cells and score the models on them (`unskew.evaluate_random_test`). "
+    "`unskew.plan_random_sample` says how many are needed"
 )
+EQUAL = "IPS and SNIPS are equal by construction here, so that they agree shows nothing."
 RATINGS = (
     "Gray bars show the share of each rating in the log. Blue bars count every rating 1/P times. "
     "They show the ratings of all users and items, if the propensities are right."
@@ -110,7 +103,7 @@ REJECTED_RATINGS = (
 )
 WEIGHTED_RATINGS = (
     "Gray bars show the share of each rating in the log. Blue bars count every rating 1/P times. "
-    "They are not the ratings of all users and items if people rate what they like."
+    "They can differ from the ratings of all users and items."
 )
 WEIGHTS = (
     "This does not show that the estimate is right. Each rating counts 1/P times. "
@@ -119,7 +112,6 @@ WEIGHTS = (
     "gray bars, a few ratings decide the estimates."
 )
 LOWER_LIMITS = " Lower limits give steadier estimates that correct less."
-ADJUSTED = "adjusted for users and items only"
 PROPENSITY = " The propensity is the probability that a rating was logged."
 WORST_CASE = (
     "the worst case over all cells; the weights keep their sum, unless the metric is a mean "
@@ -174,11 +166,14 @@ def build_evaluation_page(record: Record) -> Page:
         f"Brackets are {record['level']:.0%} intervals."
         f"{PROPENSITY if record['weights'] is not None else ''}"
     )
+    if record.get("propensities"):
+        lead += f" {to_sentence(record['propensities'])}"
+    check = (record.get("item_check") or {"text": None})["text"]
     return Page(
         write_headline(record, metric),
         lead,
         tuple(_make_tiles(record)),
-        tuple(record["warnings"]),
+        tuple(text for text in record["warnings"] if text != check),
         tuple(make_sections(record)),
         tuple(list_facts(record)),
         assumptions=tuple(list_assumptions(record)),
@@ -194,16 +189,48 @@ def _describe_relevance(record: Record, metric: str) -> str:
 
 
 def list_assumptions(record: Record) -> Iterator[str]:
-    """What the weights rest on, how wrong they may be, and what to do without a verdict."""
-    yield from filter(None, (record.get("assumption"), record.get("propensities")))
-    robustness = record.get("robustness")
-    if robustness:
-        yield robustness
-    claim = find_claim(record, next(iter(record["metrics"])))
-    if claim == "adjusted" and record.get("unexplained"):
-        yield NEXT_STEPS["incomplete"]
-    elif claim in NEXT_STEPS:
-        yield NEXT_STEPS[claim]
+    """What the weights rest on, a check, how wrong they may be, and the next step.
+
+    What the headline says is not repeated.
+    """
+    metric = next(iter(record["metrics"]))
+    claim, check = find_claim(record, metric), record.get("item_check")
+    is_stated = claim == "adjusted" or (claim == "verdict" and record.get("n_random"))
+    if record.get("assumption") and not is_stated:
+        yield record["assumption"]
+    if check is not None and not names_unexplained(record, claim):
+        yield f"Check {'passed' if check['passed'] else 'failed'}: {check['text']}"
+    names_order = claim in ("verdict", "adjusted", "unchanged")
+    names_order = names_order and not names_unexplained(record, claim)
+    if record.get("robustness") and names_order and find_flip(record, metric) is None:
+        yield record["robustness"]
+    step = _find_next_step(record, claim)
+    if step:
+        yield f"Next step: {step}"
+
+
+def _find_next_step(record: Record, claim: Claim) -> str:
+    """What to do next; empty if no estimate is usable or none rests on propensities."""
+    if claim == "plain":
+        return "estimate propensities and pass them, so that selection is corrected"
+    if claim == "unusable" or record["weights"] is None:
+        return ""
+    if claim == "rejected":
+        return "check the propensities and the universe"
+    if claim == "adjusted" and names_unexplained(record, claim):
+        return (
+            "fit propensities that also depend on the item, such as `PopularityPropensity('both')`"
+        )
+    if record.get("n_random"):
+        count = f"{count_noun(record['n_random'], 'random rating')}"
+        drawn = "were surely drawn at random, " if claim == "unchanged" else ""
+        return (
+            f"you already have {count}. If they {drawn}name users and items, and no model was "
+            "trained on them, score the models on them: `unskew.evaluate_random_test`"
+        )
+    if claim == "verdict" and not record.get("propensities"):
+        return f"if you set these propensities yourself, none is needed. If not, {COLLECT}"
+    return COLLECT
 
 
 def _make_tiles(record: Record) -> Iterator[Tile]:
@@ -226,9 +253,9 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
     """All sections of the page; ``truth`` is drawn next to the estimates."""
     claim = find_claim(record, next(iter(record["metrics"])))
     if record["differences"]:
-        title = "Which model is ahead" if claim in ("plain", "verdict") else "Differences"
-        text = DIFFERENCES + TOLD_APART.get(claim, IF_RIGHT)
-        yield Section(title, text, tuple(difference_charts(record)))
+        is_doubted = fails_item_check(record) and claim in ("adjusted", "verdict")
+        text = DIFFERENCES + TOLD_APART.get("unexplained" if is_doubted else claim, IF_RIGHT)
+        yield Section("Differences", text, tuple(difference_charts(record)))
     text = describe_estimators(record["estimators"])
     notes: tuple[str, ...] = (EQUAL,) if _has_equal_estimators(record) else ()
     yield Section("Estimates", text, tuple(estimate_charts(record, truth)), notes=notes)
@@ -266,7 +293,10 @@ def _has_equal_estimators(record: Record) -> bool:
 def _ratings_section(record: Record) -> Section:
     ratings, is_blind = record["ratings"], record.get("sees_ratings") is False
     weighted = "corrected" if fits_universe(record) else "weighted"
-    charts = (ratings_chart(ratings, ADJUSTED if is_blind else weighted),)
+    scope = record.get("adjusts_for", UNKNOWN_SCOPE)
+    if is_blind:
+        weighted = f"adjusted for {scope} only" if scope else "weighted"
+    charts = (ratings_chart(ratings, weighted),)
     if ratings["corrected"] is None:
         return Section("Ratings in the log", charts=charts)
     if is_blind or not fits_universe(record):
@@ -454,7 +484,9 @@ def weights_chart(shares: Record) -> Chart:
 def _weight_notes(weights: Record) -> Iterator[str]:
     if weights["top_share"] is not None:
         yield f"The heaviest 1% of ratings have {format_share(weights['top_share'])} of all weight."
-    if weights["n_cells"]:
+    if weights["n_cells"] and weights.get("is_balanced"):
+        yield "The sum of the weights is the number of cells by construction, which shows nothing."
+    elif weights["n_cells"]:
         ratio, z = format_share(weights["mass"] / weights["n_cells"]), weights.get("mass_z")
         distance = "" if z is None else f" ({abs(z):.1f} standard errors from 100%)"
         yield (
@@ -462,8 +494,6 @@ def _weight_notes(weights: Record) -> Iterator[str]:
             "More than 3 standard errors from 100% shows that the propensities are wrong; 100% "
             "does not show that they are right."
         )
-        if weights.get("is_balanced"):
-            yield "These propensities are made so that it is 100%, whether they are right or not."
     if weights["n_touched"]:
         yield f"The weight transform changed {count_noun(weights['n_touched'], 'weight')}."
 
