@@ -315,7 +315,9 @@ def test_nobody_is_sent_to_buy_the_random_ratings_that_they_have() -> None:
         "model was trained on them, score the models on them: `unskew.evaluate_random_test`"
     )
     known = build_page(record_of(judged(WORLD_APART))).assumptions[-1]
-    assert known.startswith("Next step: if you set these propensities yourself, none is needed. ")
+    assert known.startswith(
+        "Next step: none if your system logged ratings with exactly these probabilities. "
+    )
     assert known.endswith("`unskew.plan_random_sample` says how many are needed")
     naive = build_page(record_of(judged(WORLD_APART, estimators=["naive"])))
     assert naive.assumptions == (
@@ -330,7 +332,7 @@ def test_the_plain_average_says_when_the_correction_favours_the_other_model() ->
     naive |= {"difference": -2.0, "ci_low": -2.1, "ci_high": -1.9, "first": "m", "second": "n"}
     snips |= {"difference": -1.0, "ci_low": -1.2, "ci_high": -0.8, "first": "m", "second": "n"}
 
-    said = "(The plain average says m, by 2.00; the correction favours n.)"
+    said = "(The plain average says m, by 2.00; the correction moves it towards n.)"
     assert headline(record).endswith(said)
     naive |= {"difference": -0.5, "ci_low": -0.6, "ci_high": -0.4}
     assert headline(record).endswith("(The plain average says m, by 0.50.)")
@@ -392,7 +394,7 @@ def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
     )
     page = build_page(record)
     words = " ".join((*page.assumptions, *(each.text for each in page.sections)))
-    assert "taken as known, but their weights speak against them" in words
+    assert "taken as known, but the weighted log contradicts them" in words
     assert "if the propensities are right" not in words
     assert "odds of being logged" not in words
     assert page.sections[0].title == "Differences"
@@ -556,7 +558,7 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
     assert "does not tell the two models apart if what" in page.sections[0].text
     assert "ahead" not in says + page.sections[0].title
     if kind != "by user":
-        said = "their weights speak against them" if kind == "supplied" else "if selection depends"
+        said = "the weighted log contradicts them" if kind == "supplied" else "if selection depends"
         assert said in page.assumptions[0]
     repeated = " ".join((*page.warnings, *page.assumptions))
     assert "the variance of item totals is" not in repeated

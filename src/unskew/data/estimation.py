@@ -368,7 +368,7 @@ def describe_assumption(estimation: Estimation | None, *, fits_log: bool = True)
     ``fits_log`` is whether the weights add up to the number of cells, of all and of each item.
     """
     if estimation is None and not fits_log:
-        return "these propensities are taken as known, but their weights speak against them"
+        return "these propensities are taken as known, but the weighted log contradicts them"
     if estimation is None:
         return "these propensities are taken as known, and nothing here can confirm them"
     if not estimation.sees_ratings:

@@ -329,8 +329,8 @@ def _describe_tie(record: Record, row: Record) -> str:
 def _describe_plain(row: Record, corrected: Record, *, higher_is_better: bool) -> str:
     """The verdict without correction. It never says that it confirms the corrected one.
 
-    It says that the correction favours the other model if the difference without correction lies
-    outside the corrected interval.
+    It says that the correction moves towards the other model if the difference without
+    correction lies outside the corrected interval.
     """
     name = _name_plain(row["estimator"])
     if row["better"] is None:
@@ -346,7 +346,9 @@ def _describe_plain(row: Record, corrected: Record, *, higher_is_better: bool) -
         return text
     is_first = (corrected["difference"] > before) == higher_is_better
     favoured = corrected["first" if is_first else "second"]
-    return text if favoured == row["better"] else f"{text}; the correction favours {favoured}"
+    return (
+        text if favoured == row["better"] else f"{text}; the correction moves it towards {favoured}"
+    )
 
 
 def _name_plain(estimator: str) -> str:

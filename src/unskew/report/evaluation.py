@@ -219,7 +219,8 @@ def _find_next_step(record: Record, claim: Claim) -> str:
         return "check the propensities and the universe"
     if claim == "adjusted" and names_unexplained(record, claim):
         return (
-            "fit propensities that also depend on the item, such as `PopularityPropensity('both')`"
+            "fit propensities that also depend on the item, such as "
+            "`PopularityPropensity('both')`. Only random ratings can tell whether people rate what they like"
         )
     if record.get("n_random"):
         count = f"{count_noun(record['n_random'], 'random rating')}"
@@ -229,7 +230,10 @@ def _find_next_step(record: Record, claim: Claim) -> str:
             "trained on them, score the models on them: `unskew.evaluate_random_test`"
         )
     if claim == "verdict" and not record.get("propensities"):
-        return f"if you set these propensities yourself, none is needed. If not, {COLLECT}"
+        return (
+            "none if your system logged ratings with exactly these probabilities. If they were "
+            f"guessed or fitted, {COLLECT}"
+        )
     return COLLECT
 
 
