@@ -220,7 +220,8 @@ def _find_next_step(record: Record, claim: Claim) -> str:
     if claim == "adjusted" and names_unexplained(record, claim):
         return (
             "fit propensities that also depend on the item, such as "
-            "`PopularityPropensity('both')`. Only random ratings can tell whether people rate what they like"
+            "`PopularityPropensity('both')`. Only random ratings can tell whether people rate "
+            "what they like"
         )
     if record.get("n_random"):
         count = f"{count_noun(record['n_random'], 'random rating')}"
