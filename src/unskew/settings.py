@@ -237,8 +237,8 @@ class Configurable:
 
         Inner settings go to a model set in the same call. An unknown name changes nothing.
         """
-        own, nested = _split_params(self, params)
-        for name, value in own.items():
+        plain, nested = _split_params(self, params)
+        for name, value in plain.items():
             setattr(self, name, value)
         for name, inner in nested.items():
             getattr(self, name).set_params(**inner)
@@ -321,7 +321,7 @@ def _split_params(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The model's own settings, and by name those of models inside; an error if one is unknown."""
     settings = {name: value for name, value in model.get_params().items() if "__" not in name}
-    own: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for key, value in params.items():
         name, is_nested, inner = key.partition("__")
@@ -330,9 +330,9 @@ def _split_params(
         if is_nested:
             nested.setdefault(name, {})[inner] = value
         else:
-            own[name] = value
+            plain[name] = value
     for name, inner_params in nested.items():
-        inner_model = own.get(name, settings[name])
+        inner_model = plain.get(name, settings[name])
         if not _is_model(inner_model):
             key = f"{name}__{next(iter(inner_params))}"
             raise UsageError(
@@ -341,7 +341,7 @@ def _split_params(
                 remedy=f"Pass a model as `{name}` first.",
             )
         _split_params(inner_model, inner_params)
-    return own, nested
+    return plain, nested
 
 
 def _is_model(value: object) -> bool:

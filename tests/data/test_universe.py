@@ -68,7 +68,7 @@ def test_sizes_are_whole_numbers_of_at_least_one(log: Ratings, size: Any) -> Non
 )
 def test_anything_else_is_refused(log: Ratings, given: Any) -> None:
     with pytest.raises(
-        UniverseError, match=r"universe must be \(n_users, n_items\), or 'log' .*; got "
+        UniverseError, match=r"universe must be a pair \(n_users, n_items\), .*, or 'log' .*; got "
     ):
         resolve_universe(log, given)
 

@@ -304,7 +304,7 @@ def test_a_log_of_its_own_has_a_universe_when_the_caller_says_so() -> None:
         ),
         ((-40, 50), "whole number of users, at least 1; got -40"),
         ((40, 50.5), r"whole number of items, at least 1; got 50\.5"),
-        ("all", r"universe must be \(n_users, n_items\), or 'log' .*; got 'all'"),
+        ("all", r"universe must be a pair \(n_users, n_items\), .*, or 'log' .*; got 'all'"),
     ],
 )
 def test_a_universe_that_cannot_be(universe: Any, message: str) -> None:

@@ -1042,7 +1042,7 @@ def test_models_without_strata_are_refused_by_name() -> None:
     assert_same(known, from_arrays(propensities=model, propensities_known=True, **options))
     with pytest.raises(UsageError, match="the error of propensities by LogisticPropensity"):
         from_frame(frame, propensity=LogisticPropensity(), **options)
-    with pytest.raises(UsageError, match="LogisticPropensity cannot be computed in a data frame"):
+    with pytest.raises(UsageError, match=r"LogisticPropensity\(\) is not fitted yet"):
         from_frame(frame, propensity=LogisticPropensity(), propensities_known=True, **options)
     binned = NaiveBayesPropensity(bins=[2.5]).fit(log, universe=SPACE, mcar=SAMPLE)
     with pytest.raises(UsageError, match="bins are not supported for frames"):

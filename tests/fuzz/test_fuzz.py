@@ -50,8 +50,8 @@ def test_damaged_files_of_impressions_give_results_or_typed_errors(tmp_path: Pat
 
 
 REFUSES = re.compile(
-    r"similar_items$|similar_users$|predict_frame$|to_html$|log_to$|datasets|Ratings.examination_w"
-    r"|partial_fit$|TargetProbability|TargetRanking|NaiveBayesPropensity.predict_pairs|LogisticFactorization.fold_in|ClassifierPropensity.save"
+    r"similar_items$|PolicyMixture$|similar_users$|predict_frame$|to_html$|log_to$|datasets|Ratings.examination_w"
+    r"|partial_fit$|TargetProbability|TargetRanking|NaiveBayesPropensity.predict_pairs|LogisticFactorization.fold_in|fit_frame$|ClassifierPropensity.save"
 )
 """Calls that some objects cannot answer: models without factors, results without a page, ..."""
 

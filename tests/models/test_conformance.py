@@ -14,6 +14,7 @@ import pytest
 from sklearn.base import clone
 
 import unskew
+from unskew.data.clicks import binarize
 from unskew.data.ratings import Ratings
 from unskew.errors import (
     ConvergenceWarning,
@@ -236,28 +237,35 @@ def test_anything_but_a_log_is_refused(kind: type[Any]) -> None:
             kind().fit(log=log)
 
 
+def log_for(kind: type) -> Ratings:
+    """``LOG``, or its clicks for a learner that needs ratings of 0 and 1."""
+    return binarize(LOG, 3.0) if kind is unskew.models.LogisticFactorization else LOG
+
+
 @pytest.mark.parametrize("kind", TAKES_START)
 def test_a_start_must_be_factors_and_not_a_model(kind: type[Any]) -> None:
+    log = log_for(kind)
     with pytest.raises(
         UsageError,
         match=r"must be Factors; got MatrixFactorization\. Pass initial_factors=model\.factors_",
     ):
-        kind().fit(LOG, initial_factors=MatrixFactorization(1).fit(LOG))
+        kind().fit(log, initial_factors=MatrixFactorization(1).fit(LOG))
     with pytest.raises(
         UsageError, match=r"got ndarray\. Pass the factors_ of a fitted factorisation"
     ):
-        kind().fit(LOG, initial_factors=np.ones(3))
+        kind().fit(log, initial_factors=np.ones(3))
 
 
 @pytest.mark.parametrize("kind", TAKES_START)
 def test_a_start_of_another_shape_is_refused(kind: type) -> None:
+    log = log_for(kind)
     start = MatrixFactorization(2).fit(LOG).factors_
     fewer = replace(start, user_factors=start.user_factors[:3], user_offset=start.user_offset[:3])
 
     with pytest.raises(UsageError, match=r"initial_factors has \(users, items, factors\)"):
-        kind(2).fit(LOG, initial_factors=fewer)
+        kind(2).fit(log, initial_factors=fewer)
     with pytest.raises(UsageError, match=r"initial_factors has \(users, items, factors\)"):
-        kind(3).fit(LOG, initial_factors=start)
+        kind(3).fit(log, initial_factors=start)
 
 
 def test_models_of_clicks_say_that_their_predictions_are_not_ratings() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import unskew
+from unskew.propensity.cell_likelihood import CellLikelihood
 from unskew.propensity.logit_hessian import ProductHessian, SideTerms
 
 
@@ -32,3 +36,41 @@ def test_it_is_the_hessian_of_product_weights(user_offset: bool, item_offset: bo
 
     expected = np.linalg.solve(hessian + np.diag(penalty), right)
     np.testing.assert_allclose(solved, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_cheap", [True, False])
+def test_steps_by_the_diagonal_reach_the_same_optimum(
+    is_cheap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many covariates, solving with the Hessian costs more than the sums over the cells."""
+    rng = np.random.default_rng(3)
+    log = unskew.Ratings.from_dense(np.where(rng.random((40, 30)) < 0.2, 3.0, 0.0))
+    users, items = rng.normal(size=(40, 6)), rng.normal(size=(30, 4))
+    model = unskew.LogisticPropensity(users, items, ridge=1.0, tol=1e-8)
+    by_default = model.fit(log, universe="log").predict(log).values
+    monkeypatch.setattr(CellLikelihood, "has_cheap_hessian", is_cheap)
+
+    found = model.fit(log, universe="log").predict(log).values
+
+    np.testing.assert_allclose(found, by_default, rtol=1e-6)
+
+
+def test_the_hessian_is_used_only_if_it_costs_less_than_a_sum_over_cells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    log = unskew.Ratings.from_dense(np.where(rng.random((40, 30)) < 0.2, 3.0, 0.0))
+    calls: list[int] = []
+    hessian = CellLikelihood.hessian
+
+    def count_calls(self: CellLikelihood, *args: Any) -> ProductHessian:
+        calls.append(len(args))
+        return hessian(self, *args)
+
+    monkeypatch.setattr(CellLikelihood, "hessian", count_calls)
+    unskew.LogisticPropensity(rng.normal(size=(40, 1)), ridge=1.0).fit(log, universe="log")
+    assert calls
+    calls.clear()
+    many = rng.normal(size=(40, 6)), rng.normal(size=(30, 4))
+    unskew.LogisticPropensity(*many, ridge=1.0).fit(log, universe="log")
+    assert not calls

@@ -424,6 +424,17 @@ def _is_lazy(opened: Any) -> bool:
     return isinstance(opened, nw.LazyFrame)
 
 
+def count_groups(frame: LazyFrame, columns: Mapping[str, str]) -> dict[str, list[Any]]:
+    """The distinct values of some columns, by new name, and as ``number`` how many rows have them.
+
+    ``columns`` maps new names to those of the frame.
+    """
+    keys = [nw.col(column).alias(name) for name, column in columns.items()]
+    counted = frame.select(*keys).group_by(*columns).agg(nw.len().alias("number")).collect()
+    rows: dict[str, list[Any]] = counted.to_dict(as_series=False)
+    return rows
+
+
 def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:
     """How often each value of a column occurs, for up to ``most`` values; none may be missing."""
     require_present(frame, column)

@@ -274,10 +274,10 @@ def _decode_array(content: bytes, name: str) -> npt.NDArray[Any]:
         raise ValueError(f"{name} has the type {array.dtype}")
     is_missing = np.isnan(array) if array.dtype.kind == "f" else np.zeros(0, bool)
     if is_missing.any():
-        place = ", ".join(map(str, np.argwhere(is_missing)[0]))
+        index = ", ".join(map(str, np.argwhere(is_missing)[0]))
         raise ValueError(
             f"{name} has {count_noun(int(is_missing.sum()), 'missing number')} (NaN); the first is "
-            f"at [{place}]"
+            f"at [{index}]"
         )
     return array
 

@@ -312,6 +312,13 @@ class CellLikelihood:
             penalty,
         )
 
+    @property
+    def has_cheap_hessian(self) -> bool:
+        """Whether solving with :meth:`hessian` costs no more than a sum over the cells of units."""
+        sides = self.user, self.item
+        n_covariates = 1 + sum(side.design.shape[1] for side in sides) + self.observed.crossed.size
+        return bool(n_covariates**3 <= self.user.count.size * self.item.count.size)
+
     def penalty_weights(self) -> Vector:
         """How often the square of each coefficient is penalised.
 
@@ -370,7 +377,8 @@ def maximize(
     report: Callable[[str], None],
 ) -> LikelihoodMaximum:
     """Maximise log L - ridge / 2 ||coefficients||^2 by L-BFGS, which starts from an
-    approximate Hessian; the intercept is not penalised.
+    approximate Hessian, or from its diagonal if there are many covariates; the intercept is not
+    penalised.
 
     The fit has converged when the gradient by coefficients in units of about their standard errors
     is at most ``tol``, or when rounding errors hide it.
@@ -385,6 +393,9 @@ def maximize(
         penalized = -value + float(penalty @ np.square(vector)) / 2
         return penalized, penalty * vector - gradient
 
+    def solve_diagonal(right: Vector) -> Vector:
+        return np.square(scale) * right
+
     def largest_step(state: LbfgsState) -> float:
         return float(np.abs(state.gradient * scale).max())
 
@@ -395,7 +406,11 @@ def maximize(
             state,
             memory=LBFGS_MEMORY,
             first_length=1.0,
-            precondition=likelihood.hessian(latest[0], penalty).solve,
+            precondition=(
+                likelihood.hessian(latest[0], penalty).solve
+                if likelihood.has_cheap_hessian
+                else solve_diagonal
+            ),
         )
         n_iter += 1
         report(f"ridge {ridge:g}: step {n_iter}")

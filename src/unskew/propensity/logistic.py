@@ -258,7 +258,7 @@ class LogisticPropensity(CovariatePropensityModel):
         self._warn_of_separation(float(np.abs(maximum.vector[1:]).max()))
         return self
 
-    def fit_frame(
+    def fit_frame(  # type: ignore[override]
         self,
         frame: object,
         *,

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
 from unskew.data.columns import find_column
-from unskew.data.frames import LazyFrame, join_columns, open_lazily, require_present
+from unskew.data.frames import LazyFrame, count_groups, join_columns, open_lazily, require_present
 from unskew.data.ids import Ids, as_ids, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
@@ -57,9 +56,7 @@ class GroupCounts:
         _require_sizes(len(listed), len(groups), universe)
         for column in columns.values():
             require_present(opened, column)
-        keys = [nw.col(column).alias(role) for role, column in columns.items()]
-        counted = opened.select(*keys).group_by(*columns).agg(nw.len().alias("number")).collect()
-        rows = counted.to_dict(as_series=False)
+        rows = count_groups(opened, columns)
         if not rows["number"]:
             raise empty_frame_error()
         of_item = as_ids(rows["item"], "items")

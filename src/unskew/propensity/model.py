@@ -96,7 +96,7 @@ class PropensityModel(Configurable):
         """
         raise NotImplementedError
 
-    def fit_frame(self, *args: Any, **kwargs: Any) -> Self:
+    def fit_frame(self, frame: object, *, universe: UniverseLike = None) -> Self:
         """Fit the model to a log in a data frame: only models that need counts alone can do so."""
         raise UsageError(
             f"{type(self).__name__} cannot be fitted to a log that stays in a data frame.",
