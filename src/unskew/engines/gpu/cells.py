@@ -190,7 +190,8 @@ class CellBlocks(ABC):
     @cached_property
     def totals(self) -> tuple[float, float]:
         """The sum of all weights, and the sum of all weighted ratings."""
-        weight, rating = sum(block.sum_weights().cpu() for block in self.blocks()).tolist()
+        sums = torch.stack([block.sum_weights().cpu() for block in self.blocks()])
+        weight, rating = sums.sum(dim=0).tolist()
         return weight, rating
 
 

@@ -212,7 +212,7 @@ def _make_sparse_matrix(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
         warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
-        return torch.sparse_csr_tensor(starts, column, value, shape, check_invariants=False)
+        return torch.sparse_csr_tensor(starts, column, value, list(shape), check_invariants=False)
 
 
 def _sum_of_products(
