@@ -143,14 +143,15 @@ def test_the_demo_writes_files_on_which_the_commands_of_the_readme_run() -> None
         assert len(file.readlines()) == 1001
 
 
-def test_the_demo_writes_a_page() -> None:
-    result = fine("demo", "-o", "report.html")
+@pytest.mark.parametrize("option", ["-o", "--html"])
+def test_the_demo_writes_a_page(option: str) -> None:
+    result = fine("demo", option, "report.html")
 
     assert result.stderr == "wrote report.html\n"
     text = Path("report.html").read_text()
     assert "realist beats optimist by 0.90 MAE [0.88, 0.92].</em>" in text
     assert " (The plain average says the opposite: optimist, by 0.13.)</h1>" in text
-    assert "unskew demo -o report.html" in text
+    assert f"unskew demo {option} report.html" in text
     assert len(text) < 1_500_000
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -262,6 +263,17 @@ def test_a_log_that_cannot_show_the_kind_says_so_beside_the_number() -> None:
     assert result.kind_check.is_open
     assert "cannot show whether its probabilities are 'marginal', as stated" in str(result)
     assert "cannot show whether" in make_page(result)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, list, pd.Series])
+def test_an_array_as_a_target_has_the_probabilities_of_the_shown_items(
+    world: ImpressionSimulation, convert: Callable[[Any], Any]
+) -> None:
+    target = convert(world.log.probability)
+
+    result = unskew.evaluate_policies(world.log, {"same": target}, estimators=["ips"])
+
+    assert result.compare("same", "logged").difference == 0
 
 
 def test_kinds_that_are_equal_are_not_checked(world: ImpressionSimulation) -> None:
@@ -765,6 +777,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "column of the log 'p'; .* keeps further columns",
     ),
     ({"targets": {"new": TargetProbability([2.0] * 12)}}, BadPropensityError, r"outside \[0, 1\]"),
+    ({"targets": {"new": np.full(12, np.nan)}}, BadPropensityError, r"outside \[0, 1\]"),
     ({"targets": {"new": TargetProbability([0.5])}}, BadPropensityError, "for 12 impressions"),
     ({"targets": {"new": TargetRanking([0.0] * 12)}}, BadImpressionError, "whole numbers from 1"),
     ({"targets": {"new": TargetRanking([1.0] * 12)}}, BadImpressionError, "two items at one"),

@@ -423,7 +423,7 @@ def table_pair_option(text: str) -> Decorator[Any]:
 
 
 def page_option(text: str) -> Decorator[Any]:
-    """``-o FILE.html`` for a page and nothing else."""
+    """``-o FILE.html``, or ``--html FILE.html``, for a command that writes nothing but a page."""
 
     def check(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if value is not None and not value.endswith(PAGE):
@@ -431,7 +431,9 @@ def page_option(text: str) -> Decorator[Any]:
         return value
 
     file = click.Path(dir_okay=False, writable=True)
-    return click.option("-o", "--output", type=file, callback=check, help=text)
+    return click.option(
+        *("-o", "--output", "--html", "output"), type=file, callback=check, help=text
+    )
 
 
 def _check_extension(name: str, other_endings: tuple[str, ...] = ()) -> None:

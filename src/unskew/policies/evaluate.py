@@ -45,8 +45,9 @@ def evaluate_policies(
     targets
         Policies by name: a :class:`~unskew.policies.TargetProbability`,
         :class:`~unskew.policies.TargetRanking` or :class:`~unskew.policies.PlackettLuce`. The name
-        of a column stands for its probabilities; a fitted model of any known library, or a callable
-        that gets user ids and item ids, ranks the candidates of each request.
+        of a column, or an array with a value for each row, stands for probabilities of the kind
+        that the log has; a fitted model of any known library, or a callable that gets user ids and
+        item ids, ranks the candidates of each request.
     estimators
         Names such as ``"ips"``, ``"snips"``, ``"rips"``, ``"snrips"``, ``"iips"``, ``"sniips"``,
         ``"pbm"``, ``"pi"``, ``"dm"``, ``"dr"``, ``"iips-dr"`` and ``"cascade-dr"``; by default

@@ -369,9 +369,9 @@ class PolicyMixture(Policy):
 
 
 def as_policy(target: object) -> Policy:
-    """A policy; a column name is one of probabilities, and a model or callable ranks candidates."""
+    """A policy: a column name or an array has probabilities, a model or callable ranks items."""
     if isinstance(target, Policy):
         return target
-    if isinstance(target, str):
+    if isinstance(target, str | list | tuple) or hasattr(target, "__array__"):
         return TargetProbability(target)
     return TargetRanking(scores=target)
