@@ -12,13 +12,13 @@ import pytest
 import unskew
 from unskew.data.estimation import Unit
 from unskew.data.propensities import Propensities
-from unskew.estimators.dispersion import (
+from unskew.estimators.observed import Clusters, ObservedCells
+from unskew.estimators.weight_checks import (
     Dispersion,
+    WeightSummary,
     find_missing_dependence,
     find_shared_variance,
 )
-from unskew.estimators.observed import Clusters, ObservedCells
-from unskew.estimators.weight_summary import WeightSummary
 from unskew.types import Matrix
 
 SHAPE = (200, 60)

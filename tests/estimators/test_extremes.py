@@ -9,9 +9,8 @@ import pytest
 from unskew.data.estimation import Estimation
 from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
-from unskew.estimators.extremes import move_to_extreme
 from unskew.estimators.observed import Clusters, Deltas, Imputed, ObservedCells
-from unskew.estimators.odds import FixedSums, WeightBox
+from unskew.estimators.odds import FixedSums, WeightBox, move_to_extreme
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.estimators.variance import Linearization, linearize
 from unskew.types import Vector

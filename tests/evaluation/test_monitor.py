@@ -25,8 +25,7 @@ from unskew.errors import (
 from unskew.estimators.sequences import SequenceClock
 from unskew.evaluation import Monitor
 from unskew.evaluation.evaluate import evaluate
-from unskew.evaluation.monitor_plan import MonitorPlan
-from unskew.evaluation.monitor_state import MAX_LOOKS
+from unskew.evaluation.monitor_state import MAX_LOOKS, MonitorPlan
 from unskew.metrics.metric import Delta, MetricInput
 from unskew.types import Vector
 

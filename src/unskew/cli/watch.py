@@ -14,7 +14,7 @@ from unskew.workflows.gates import Gate
 from unskew.workflows.requests import WatchRequest
 
 if TYPE_CHECKING:
-    from unskew.evaluation.watch import Watch
+    from unskew.evaluation.monitor import Watch
 
 SHOWN_LOOKS = 12
 """Looks of the path that are printed, evenly spread; the page and the JSON have all."""
@@ -131,7 +131,7 @@ def watch(
 
 
 def _print_watch(result: Watch) -> None:
-    from unskew.evaluation.watch import mark_early
+    from unskew.evaluation.monitor import mark_early
 
     console = open_console()
     print_table(

@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.errors import PropensityWarning
-from unskew.estimators.weight_summary import WeightSummary
+from unskew.estimators.weight_checks import WeightSummary
 from unskew.propensity.covariates import CovariateProfiles
 from unskew.types import IntVector, Vector
 

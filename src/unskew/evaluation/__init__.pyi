@@ -8,10 +8,10 @@ from unskew.evaluation.lists import ListDescription as ListDescription
 from unskew.evaluation.lists import describe_lists as describe_lists
 from unskew.evaluation.model_set import ModelSet as ModelSet
 from unskew.evaluation.monitor import Monitor as Monitor
+from unskew.evaluation.monitor import Watch as Watch
 from unskew.evaluation.result import Comparison as Comparison
 from unskew.evaluation.result import Evaluation as Evaluation
 from unskew.evaluation.result import Risk as Risk
 from unskew.evaluation.sensitivity import Robustness as Robustness
 from unskew.evaluation.sensitivity import Sensitivity as Sensitivity
-from unskew.evaluation.watch import Watch as Watch
 from unskew.evaluation.weight_changes import odds_error_between as odds_error_between

@@ -32,8 +32,8 @@ from unskew.evaluation.backends.narwhals.plan import (
 )
 from unskew.evaluation.backends.narwhals.sums import KEPT, n_units
 from unskew.evaluation.backends.narwhals.table import FrameSource
+from unskew.evaluation.cells import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.evaluation.result import Evaluation, wrap_footer
-from unskew.evaluation.weighting import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.metrics.metric import Metric
 from unskew.propensity.model import McarPropensityModel, PropensityModel
 from unskew.settings import Flag, Instance, OneOf, require_list

@@ -25,9 +25,9 @@ from unskew.data.propensities import Propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import require_all_ids
 from unskew.errors import BadPredictionError, UsageError
-from unskew.estimators.dispersion import MIN_EXCESS, Dispersion
 from unskew.estimators.observed import Imputed, ObservedCells
-from unskew.evaluation.candidates import TestedCells
+from unskew.estimators.weight_checks import MIN_EXCESS, Dispersion
+from unskew.evaluation.cells import TestedCells
 from unskew.evaluation.predictions import Predictions, PredictionsLike, ScoredCells
 from unskew.evaluation.rating_distributions import (
     FoldedPredictions,

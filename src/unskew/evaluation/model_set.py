@@ -15,7 +15,7 @@ from unskew.data.universe import require_all_ids
 from unskew.errors import BadPropensityError, UsageError
 from unskew.estimators.multiple_robust import ModelSums, PropensitySums
 from unskew.estimators.observed import Imputed, ObservedCells
-from unskew.evaluation.candidates import TestedCells
+from unskew.evaluation.cells import TestedCells
 from unskew.evaluation.imputation import Imputation, impute_deltas, mask_non_candidates
 from unskew.evaluation.predictions import Predictions, PredictionsLike
 from unskew.metrics.metric import Metric, MetricInput

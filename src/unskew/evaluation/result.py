@@ -25,12 +25,12 @@ from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.estimators.choice import main_estimator
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.weight_summary import WeightSummary
+from unskew.estimators.weight_checks import WeightSummary
+from unskew.evaluation.cells import ClusterChoice
 from unskew.evaluation.distributions import LeadRobustness, describe_distributions, find_robustness
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.weight_changes import EvaluationInputs
-from unskew.evaluation.weighting import ClusterChoice
 from unskew.settings import Flag, require_name
 from unskew.tables import UNDECIDED, count_noun, format_p_value, join_words
 

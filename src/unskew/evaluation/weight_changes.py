@@ -14,9 +14,8 @@ from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Interval
-from unskew.estimators.extremes import move_to_extreme
 from unskew.estimators.observed import Deltas, ObservedCells
-from unskew.estimators.odds import Constraint, FixedSums, WeightBox
+from unskew.estimators.odds import Constraint, FixedSums, WeightBox, move_to_extreme
 from unskew.estimators.point import Estimator
 from unskew.estimators.transforms import Clip
 from unskew.settings import is_finite_number

@@ -7,7 +7,8 @@ slot, ``shown_2`` is 0, the weight is 1, and other values are 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -17,7 +18,6 @@ import narwhals.stable.v2 as nw
 
 from unskew.data.impressions import ProbabilityKind
 from unskew.errors import UsageError
-from unskew.policies.frame_formula import Formula
 from unskew.policies.probabilities import KINDS, WORDS
 from unskew.policies.targets import (
     Policy,
@@ -27,6 +27,47 @@ from unskew.policies.targets import (
 )
 from unskew.policies.terms import total
 from unskew.types import Vector
+
+Operand: TypeAlias = "Formula | float"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Formula:
+    """A number for each row of a query; formulas of one text have equal values."""
+
+    text: str
+    expression: nw.Expr
+
+    @classmethod
+    def of_column(cls, name: str) -> Formula:
+        """The values of a column."""
+        return cls(name, nw.col(name))
+
+    def __add__(self, other: Operand) -> Formula:
+        return self._combine("+", operator.add, other)
+
+    def __sub__(self, other: Operand) -> Formula:
+        return self._combine("-", operator.sub, other)
+
+    def __mul__(self, other: Operand) -> Formula:
+        is_one = not isinstance(other, Formula) and other == 1.0
+        return self if is_one else self._combine("*", operator.mul, other)
+
+    __rmul__ = __mul__
+
+    def is_nonzero(self) -> Formula:
+        """1 where the number is not 0, else 0."""
+        return Formula(f"({self.text} != 0)", (self.expression != 0).cast(nw.Float64))
+
+    def _combine(
+        self, sign: str, combine: Callable[[nw.Expr, nw.Expr | float], nw.Expr], other: Operand
+    ) -> Formula:
+        if isinstance(other, Formula):
+            return Formula(
+                f"({self.text} {sign} {other.text})", combine(self.expression, other.expression)
+            )
+        return Formula(f"({self.text} {sign} {other!r})", combine(self.expression, other))
+
 
 Formulas: TypeAlias = list[Formula]
 """One formula for each slot."""

@@ -14,9 +14,8 @@ from unskew.data.cells import RowNumbers
 from unskew.data.ids import missing_ids
 from unskew.data.universe import parse_universe
 from unskew.errors import BadFileError, UnskewWarning, UsageError
-from unskew.evaluation.monitor import Monitor
-from unskew.evaluation.monitor_plan import MonitorPlan
-from unskew.evaluation.watch import Watch
+from unskew.evaluation.monitor import Monitor, Watch
+from unskew.evaluation.monitor_state import MonitorPlan
 from unskew.io.growing_files import NewRows, read_new_rows
 from unskew.io.log_files import ColumnNames, OnBad, find_problems, find_usable_rows
 from unskew.io.table import FileTable

@@ -18,7 +18,7 @@ from unskew.estimators.estimate import Estimate
 from unskew.estimators.frame_variance import SecondMoments, UnitSums, find_influence
 from unskew.estimators.observed import Cluster, Scope, SumSpec
 from unskew.estimators.point import Estimator, universe_error
-from unskew.estimators.weight_summary import WeightSummary
+from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column
 from unskew.evaluation.backends.narwhals.log import (
     N_BAD_WEIGHTS,
@@ -45,8 +45,8 @@ from unskew.evaluation.backends.narwhals.sums import (
     n_units,
 )
 from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
+from unskew.evaluation.cells import ClusterChoice, describe_intervals
 from unskew.evaluation.result import Evaluation
-from unskew.evaluation.weighting import ClusterChoice, describe_intervals
 from unskew.metrics.metric import Delta, Metric, WholeListError, metric_bounds
 
 FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]

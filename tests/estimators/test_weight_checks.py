@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.estimators.weight_summary import WeightSummary
+from unskew.estimators.weight_checks import WeightSummary
 
 
 def test_equal_weights_bring_no_warning() -> None:
