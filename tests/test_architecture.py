@@ -41,7 +41,7 @@ FENCES = {
     "numba": ("kernels/",),
     "threadpoolctl": ("threads.py",),
     "pooch": ("datasets/",),
-    "pyarrow": ("io/files.py", "io/block_files.py", "engines/spark"),
+    "pyarrow": ("io/files.py", "io/writing.py", "engines/spark"),
     "duckdb": ("io/duckdb_files.py", "io/sorted_files.py"),
     "narwhals": ("data/frames.py", "evaluation/backends/narwhals/", "policies/frame"),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unskew import Ratings, evaluate
-from unskew.data.tracking import name_numbers
+from unskew.data.result import name_numbers
 from unskew.errors import UsageError
 from unskew.evaluation import Evaluation
 

@@ -15,7 +15,7 @@ from unskew.models import (
     LogisticFactorization,
     WeightedFactorization,
 )
-from unskew.models.batches import fit_many
+from unskew.models.engine_choice import fit_many
 from unskew.models.matrix_factorization import MatrixFactorization
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")

@@ -9,8 +9,10 @@ import pytest
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.factorization.automatic import LOSS_SHAPES, choose_penalty, find_edge_penalty
-from unskew.factorization.noise import (
+from unskew.factorization.automatic import (
+    LOSS_SHAPES,
+    choose_penalty,
+    find_edge_penalty,
     find_noise_edge,
     find_offset_ridges,
     fit_offsets,

@@ -25,7 +25,7 @@ from fuzz.objects import (
 )
 from fuzz.values import find_valid, is_valid_of, make_shown
 from unskew.data.result import Result
-from unskew.models.preset import Preset
+from unskew.models.recommender import Preset
 from unskew.policies.targets import Policy
 from unskew.settings import Configurable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unskew.kernels.exponentials import LARGEST, exponentiate
+from unskew.kernels.ordinal import LARGEST, exponentiate
 
 
 def exponentials_of(x: np.ndarray) -> np.ndarray:

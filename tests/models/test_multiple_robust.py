@@ -10,7 +10,7 @@ from unskew.data.factors import Factors
 from unskew.errors import UsageError
 from unskew.models import DoublyRobustFactorization, MultipleRobustFactorization
 from unskew.models.correction import fit_correction
-from unskew.models.held_out_imputation import (
+from unskew.models.imputation import (
     HeldOutImputation,
     HeldOutParts,
     combine_factors,

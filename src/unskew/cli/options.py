@@ -21,8 +21,7 @@ from unskew.cli.printing import PAGE
 from unskew.datasets import DATASETS
 from unskew.errors import UsageError
 from unskew.estimators import ESTIMATORS
-from unskew.io.remote_files import is_remote
-from unskew.io.sources import EXTENSIONS, FORMATS, choose_format
+from unskew.io.sources import EXTENSIONS, FORMATS, choose_format, is_remote
 from unskew.metrics import METRICS
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.paper import EXPERIMENTS, WORLDS

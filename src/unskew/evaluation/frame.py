@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from unskew.data.columns import find_column
-from unskew.data.estimation import TakenAsKnown
-from unskew.data.frame_strata import FrameStrata
+from unskew.data.estimation import FrameStrata, TakenAsKnown
 from unskew.data.frames import count_column, free_name
 from unskew.data.result import Result, describe_json
 from unskew.data.weights import WeightTransform

@@ -21,7 +21,6 @@ import numpy as np
 
 from unskew.data.ids import Ids
 from unskew.errors import BadFileError, DataError
-from unskew.io.formulas import warn_about_formulas
 from unskew.io.sources import DELIMITERS, STANDARD_STREAM, FileSource, Format, choose_format
 from unskew.io.table import INTEGER, FileTable, PythonColumn, require_column_names
 from unskew.io.text_files import (
@@ -30,7 +29,7 @@ from unskew.io.text_files import (
     read_delimited,
     read_json_lines,
 )
-from unskew.io.writing import write_file
+from unskew.io.writing import warn_about_formulas, write_file
 from unskew.registry import require_package
 from unskew.types import Vector
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from unskew.errors import FileWriteError, UnskewError, UsageError
-from unskew.io.remote_files import is_remote
+import numpy as np
+
+from unskew.errors import FileWriteError, UnskewError, UnskewWarning, UsageError, warn_caller
+from unskew.io.sources import is_remote
+from unskew.registry import require_package
 from unskew.settings import describe
 
 DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(?:dev|proc/self)/fd/([0-9]+)")
@@ -177,3 +181,98 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+FORMULA = re.compile(r"[=+\-@\t\r]")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def warn_about_formulas(columns: Mapping[str, Iterable[Any]], file: str) -> None:
+    """Warn if the text of a CSV or TSV file starts like a formula.
+
+    It is written as it is: only then the same ids are read again.
+    """
+    formulas = list(_find_formulas(columns))
+    if formulas:
+        name, value = formulas[0]
+        warn_caller(
+            UnskewWarning(
+                f"{len(formulas):,} texts of {file} start like a formula; the first is "
+                f"{str(value)!r} in column {name!r}.",
+                value=value,
+                remedy="A spreadsheet may run them: import the columns as text, or write Parquet.",
+            )
+        )
+
+
+def _find_formulas(columns: Mapping[str, Iterable[Any]]) -> Iterator[tuple[str, str]]:
+    for name, values in columns.items():
+        if getattr(getattr(values, "dtype", None), "kind", "O") not in "OUT":
+            continue
+        for value in (name, *values):
+            is_text = isinstance(value, str) and FORMULA.match(value)
+            if is_text and not NUMBER.fullmatch(value):
+                yield name, value
+
+
+def write_blocks(blocks: Iterable[Mapping[str, Any]], path: str | Path) -> int:
+    """Write blocks of columns to a Parquet or CSV file, and return the number of rows.
+
+    All blocks have the same columns. An old file stays as it was until the new one is complete.
+    """
+    target = as_path(path)
+    if target.suffix not in (".parquet", ".csv"):
+        raise UsageError(
+            f"{target.name} must end in .parquet or .csv.",
+            parameter="path",
+            value=str(path),
+            remedy="Choose one of these formats: they can be written block by block.",
+        )
+    write = _write_parquet if target.suffix == ".parquet" else _write_csv
+    if target.suffix == ".csv":
+        blocks = _check_text(blocks, target.name)
+    with open_new(target) as file:
+        return write(blocks, file)
+
+
+def _check_text(blocks: Iterable[Mapping[str, Any]], name: str) -> Iterator[Mapping[str, Any]]:
+    for block in blocks:
+        warn_about_formulas(block, name)
+        yield block
+
+
+def _write_parquet(blocks: Iterable[Mapping[str, Any]], file: BinaryIO) -> int:
+    require_package("pyarrow", extra="io", purpose="writing Parquet files")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    n_rows, writer = 0, None
+    try:
+        for block in blocks:
+            table = pa.table({name: pa.array(values) for name, values in block.items()})
+            writer = writer or parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+            n_rows += table.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return n_rows
+
+
+def _write_csv(blocks: Iterable[Mapping[str, Any]], file: BinaryIO) -> int:
+    import csv
+
+    n_rows, has_header = 0, False
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(text)
+    try:
+        for block in blocks:
+            if not has_header:
+                writer.writerow(block)
+                has_header = True
+            columns = [np.asarray(values).tolist() for values in block.values()]
+            writer.writerows(zip(*columns, strict=True))
+            n_rows += len(columns[0])
+    finally:
+        text.detach()
+    return n_rows

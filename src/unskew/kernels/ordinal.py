@@ -34,7 +34,6 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.kernels.compiling import compiled
-from unskew.kernels.exponentials import exponentiate
 from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
@@ -44,6 +43,37 @@ from unskew.kernels.ordinal_rows import (
 )
 from unskew.kernels.vectors import add_scaled, dot
 from unskew.types import IntVector, Matrix, Vector
+
+LARGEST = 708.0
+"""exp(x) is computed as exp(-708) below -708 and as exp(708) above 708."""
+SHIFT = 1.5 * 2.0**52
+PER_LOG_2 = 1.4426950408889634
+LOG_2_HIGH, LOG_2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+"""Their sum is log 2; the product of the first one and n is exact."""
+EXPONENT_OF_ONE = 1023
+MANTISSA_BITS = 52
+
+
+@compiled
+def exponentiate(x: Vector, n: int, powers: Vector) -> None:
+    """x[k] = exp(x[k]) for the first ``n`` numbers; ``powers`` has room for as many numbers."""
+    bits = powers.view(np.int64)
+    for k in range(n):
+        value = x[k]
+        value = -LARGEST if value < -LARGEST else value
+        value = LARGEST if value > LARGEST else value
+        shifted = value * PER_LOG_2 + SHIFT
+        powers[k] = shifted
+        whole = shifted - SHIFT
+        r = (value - whole * LOG_2_HIGH) - whole * LOG_2_LOW
+        high = 1 / 40320 + r * (1 / 362880 + r * (1 / 3628800 + r * (1 / 39916800 + r / 479001600)))
+        low = 1 / 24 + r * (1 / 120 + r * (1 / 720 + r * (1 / 5040 + r * high)))
+        x[k] = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * low)))
+    for k in range(n):
+        bits[k] = (bits[k] + EXPONENT_OF_ONE) << MANTISSA_BITS
+    for k in range(n):
+        x[k] *= powers[k]
+
 
 BLOCK_CELLS = 64
 SMALL = 1e-100

@@ -19,7 +19,7 @@ from unskew.model_selection.combinations import (
     group_paths,
 )
 from unskew.model_selection.folds import ValidationFold
-from unskew.models.batches import fit_many
+from unskew.models.engine_choice import fit_many
 from unskew.progress import Track, no_progress
 from unskew.threads import Workers
 from unskew.types import Vector

@@ -12,8 +12,7 @@ from unskew.errors import UnknownNameError
 from unskew.registry import Declaration, Registry, exported_names
 
 if TYPE_CHECKING:
-    from unskew.models.preset import Preset
-    from unskew.models.recommender import Recommender
+    from unskew.models.recommender import Preset, Recommender
 
 RECOMMENDERS: Registry[type[Recommender]] = Registry("recommender", "unskew.models")
 """Traits: ``reads_propensities`` (False if a fit ignores or refuses them; True if left out) and

@@ -12,10 +12,10 @@ from unskew.data.weights import weighted_mean
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities
 from unskew.factorization.initialization import check_initial_factors
 from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import WEIGHTINGS, Weighting, fit_imputation, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.preset import Preset
-from unskew.models.rating_factorization import RatingFactorization
+from unskew.models.recommender import Preset
 from unskew.progress import progress_line
 from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread

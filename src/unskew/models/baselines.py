@@ -16,7 +16,7 @@ from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.fold_in import append_ids, join_seen
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.preset import Preset
+from unskew.models.recommender import Preset
 from unskew.settings import fitted_state
 from unskew.types import Vector
 

@@ -13,10 +13,14 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import WeightTransform, transform_weights, weighted_mean
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
-from unskew.models.held_out_imputation import HeldOutImputation, HeldOutParts
-from unskew.models.imputation import CLIP_QUANTILE, imputation_weight
+from unskew.models.factor_recommender import RatingFactorization
+from unskew.models.imputation import (
+    CLIP_QUANTILE,
+    HeldOutImputation,
+    HeldOutParts,
+    imputation_weight,
+)
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.rating_factorization import RatingFactorization
 from unskew.settings import Instance, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector

@@ -15,7 +15,7 @@ from unskew.factorization.automatic import find_edge_penalty
 from unskew.factorization.penalty import Penalty
 from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver, make_pseudo_outcome
 from unskew.factorization.solution import Report, Solution, minimize
-from unskew.models.rating_factorization import RatingFactorization
+from unskew.models.factor_recommender import RatingFactorization
 from unskew.threads import Workers
 from unskew.types import Vector
 

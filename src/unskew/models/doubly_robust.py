@@ -31,6 +31,7 @@ from unskew.factorization.solution import Report, Solution, Solver, StopReason, 
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import choose_correction_penalty, warn_if_far, zero_factors
 from unskew.models.engine_choice import find_all_cells_engine, require_squared_loss
+from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import (
     WEIGHTINGS,
     Weighting,
@@ -39,8 +40,7 @@ from unskew.models.imputation import (
     imputation_weight,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.preset import Preset
-from unskew.models.rating_factorization import RatingFactorization
+from unskew.models.recommender import Preset
 from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from unskew.data.propensities import PropensitiesLike
+from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
-from unskew.factorization.engine import AllCellsEngine, Engine
+from unskew.factorization.engine import AllCellsEngine, BatchEngine, Engine
+from unskew.factorization.objective import name_unsolved_rows
+from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.registry import find_engine
 
 LOG_IN_MEMORY = "Use `engine='gpu'` or `engine='local'` with the log in memory"
@@ -64,3 +69,20 @@ def _unfit_engine_error(model: object, engine: str | object, remedy: str) -> Usa
         value=name,
         remedy=f"{remedy}, or MatrixFactorization, which every engine fits.",
     )
+
+
+def fit_many(
+    models: Sequence[MatrixFactorization],
+    logs: Sequence[Ratings],
+    propensities: Sequence[PropensitiesLike | None],
+    engine: BatchEngine,
+) -> None:
+    """Fit each model to its log, as ``model.fit(log, propensities, engine=engine)`` does."""
+    requests = []
+    for model, log, weights in zip(models, logs, propensities, strict=True):
+        requests.append(model._prepare_fit(log, weights, engine=engine))
+    results = engine.run_many(requests)
+    for model, log, request in zip(models, logs, requests, strict=True):
+        with name_unsolved_rows(log, model.l2_):
+            result = next(results)
+        model._finish_fit(log, request.log, result)

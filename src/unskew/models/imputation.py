@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
+from unskew.factorization.automatic import LONG_LOG, MIN_RATINGS, N_PARTS
 from unskew.factorization.engine import Engine
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.settings import Instance
 from unskew.threads import Workers
-from unskew.types import RandomState, Vector
+from unskew.types import BoolVector, Matrix, RandomState, Vector
 
 Weighting: TypeAlias = Literal["eib", "dr-jl", "mrdr", "dr-bias", "dr-mse"]
 BIAS_SHARE = 0.5
@@ -91,3 +94,92 @@ def error_factor(rating: Vector, imputed: Vector, prediction: Vector) -> Vector:
     (Y - F)^2 - (G - F)^2 = (Y - G) (Y + G - 2 F).
     """
     return np.square(rating + imputed - 2 * prediction)
+
+
+SUM_WEIGHT = 1e4
+"""How much the sum of shares counts when it is brought to 1; it is then divided out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOutParts:
+    """Parts of a log that are held out in turn: all four, or one of them if the log is long."""
+
+    number: npt.NDArray[np.int64]
+    """The part of each rating."""
+    n_used: int
+
+    @classmethod
+    def draw(cls, log: Ratings, random_state: RandomState) -> HeldOutParts:
+        """No part is held out of a log that is too short to be split."""
+        number = np.random.default_rng(random_state).permutation(len(log)) % N_PARTS
+        n_used = 0 if len(log) < MIN_RATINGS else N_PARTS if len(log) < LONG_LOG else 1
+        return cls(number, n_used)
+
+    @property
+    def is_held_out(self) -> BoolVector:
+        """Of each rating: whether it is in one of these parts."""
+        return np.asarray(self.number < self.n_used)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOutImputation:
+    """G fitted to the whole log, and the predictions of held-out ratings by fits without them."""
+
+    factors: Factors
+    held_out: Vector
+    """In the order of the log, of the ratings that were held out."""
+
+    @classmethod
+    def fit(
+        cls,
+        imputer: MatrixFactorization,
+        log: Ratings,
+        weight: Vector,
+        parts: HeldOutParts,
+        workers: Workers,
+        *,
+        dtype: str,
+        random_state: RandomState,
+    ) -> HeldOutImputation:
+        """Fit the imputer, with one penalty for the whole log and for its parts."""
+        model = copy(imputer).set_params(dtype=dtype, random_state=random_state)
+        penalty = model._choose_penalty(log, weight, workers=workers)
+        factors = model._solve(log, weight, workers, penalty=penalty).parameters
+        values = np.empty(len(log))
+        for part in range(parts.n_used):
+            is_left = parts.number != part
+            rest = model._solve(
+                log.take(is_left),
+                weight[is_left] / is_left.mean(),
+                workers,
+                penalty=penalty,
+            ).parameters
+            values[~is_left] = rest.predict(log.user[~is_left], log.item[~is_left])
+        return cls(factors, values[parts.is_held_out])
+
+
+def combine_factors(parts: Sequence[Factors], shares: Sequence[float]) -> Factors:
+    """The factors whose predictions are the sum of ``shares`` times those of the parts."""
+    used = [(part, float(share)) for part, share in zip(parts, shares, strict=True) if share]
+    return Factors(
+        np.hstack([share * part.user_factors for part, share in used]),
+        np.hstack([part.item_factors for part, _ in used]),
+        np.sum([share * part.user_offset for part, share in used], axis=0),
+        np.sum([share * part.item_offset for part, share in used], axis=0),
+        float(sum(share * part.global_offset for part, share in used)),
+    )
+
+
+def minimize_on_simplex(quadratic: Matrix) -> Vector:
+    """The shares x of at least 0 with sum 1 that minimise x' A x, for A of full rank or not."""
+    from scipy.optimize import nnls
+
+    n = len(quadratic)
+    if n == 1:
+        return np.ones(1)
+    values, vectors = np.linalg.eigh(quadratic)
+    root = vectors.T * np.sqrt(np.maximum(values, 0.0))[:, None]
+    scale = float(np.sqrt(np.trace(quadratic))) or 1.0
+    rows = np.vstack([root / scale, np.eye(n) / SUM_WEIGHT, np.full((1, n), SUM_WEIGHT)])
+    shares: Vector = nnls(rows, np.append(np.zeros(2 * n), SUM_WEIGHT))[0]
+    return shares / float(shares.sum())

@@ -21,10 +21,10 @@ from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Report, Solution
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import fit_imputation, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.preset import Preset
-from unskew.models.rating_factorization import RatingFactorization
+from unskew.models.recommender import Preset
 from unskew.settings import Instance, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Vector

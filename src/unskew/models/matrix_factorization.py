@@ -45,8 +45,8 @@ from unskew.factorization.penalty import Penalty, Side
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Report, Solution, Solver, minimize
 from unskew.models import RECOMMENDERS
+from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.fold_in import add_rows, find_known, solve_new_rows
-from unskew.models.rating_factorization import RatingFactorization
 from unskew.registry import engine_for, find_engine
 from unskew.settings import Flag, OneOf, require_fitted, setting
 from unskew.threads import Workers, single_blas_thread

@@ -37,7 +37,7 @@ from unskew.models.distribution import (
     DistributionRecommender,
     Statistic,
 )
-from unskew.models.preset import Preset
+from unskew.models.recommender import Preset
 from unskew.progress import progress_line
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread

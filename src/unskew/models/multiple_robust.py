@@ -17,15 +17,15 @@ from unskew.errors import UsageError
 from unskew.factorization.pseudo_outcome import sum_of_products
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
-from unskew.models.held_out_imputation import (
+from unskew.models.factor_recommender import RatingFactorization
+from unskew.models.imputation import (
     HeldOutImputation,
     HeldOutParts,
     combine_factors,
+    imputation_weight,
     minimize_on_simplex,
 )
-from unskew.models.imputation import imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.rating_factorization import RatingFactorization
 from unskew.settings import Instance, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import Matrix, Vector

@@ -33,7 +33,7 @@ from unskew.models.distribution import (
     DistributionRecommender,
     Statistic,
 )
-from unskew.models.preset import Preset
+from unskew.models.recommender import Preset
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, Vector

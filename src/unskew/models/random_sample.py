@@ -13,12 +13,12 @@ from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import weighted_mean
 from unskew.errors import BadPropensityError, UnknownIdError, UsageError
-from unskew.factorization.noise import find_offset_ridges, fit_offsets
+from unskew.factorization.automatic import find_offset_ridges, fit_offsets
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.models.rating_factorization import RatingFactorization
 from unskew.settings import Number, OneOf, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import BoolVector, RandomState, Vector

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +29,10 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.errors import (
     UnknownIdError,
     UnskewWarning,
+    UsageError,
 )
-from unskew.io.block_files import write_blocks
 from unskew.io.model_files import write_model
-from unskew.io.writing import as_path
+from unskew.io.writing import as_path, write_blocks
 from unskew.models.recommendations import Recommendations
 from unskew.ranking.candidates import Candidates, CandidatesLike, read_candidates, select_users
 from unskew.ranking.positions import (
@@ -329,3 +332,46 @@ class Recommender(Configurable, ABC):
     @abstractmethod
     def _arrays_with_expected_shapes(self) -> ArrayShapes:
         """The fitted arrays of a subclass, each with the shape that the ids need."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Preset:
+    """A recommender with some settings fixed; calling it returns a model that is not fitted."""
+
+    name: str
+    """The name under which Python exports the preset."""
+    model: type[Recommender]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that differ from the model's own defaults, and can be changed."""
+
+    def __post_init__(self) -> None:
+        fixed = ", ".join(f"{name}={value!r}" for name, value in self.fixed.items())
+        object.__setattr__(self, "__name__", self.name)
+        object.__setattr__(self, "__doc__", f"{self.model.__name__} with {fixed}.")
+        object.__setattr__(self, "__signature__", self._make_signature())
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        for name, value in settings.items():
+            if name in self.fixed:
+                raise UsageError(
+                    f"{self.name} fixes {name}={self.fixed[name]!r}.",
+                    parameter=name,
+                    value=value,
+                    remedy=f"Use {self.model.__name__} to choose it.",
+                )
+        chosen = inspect.signature(self).bind(*arguments, **settings).arguments
+        return self.model(**{**self.fixed, **self.defaults, **chosen})
+
+    def _make_signature(self) -> inspect.Signature:
+        parameters = inspect.signature(self.model).parameters
+        return inspect.Signature(
+            [
+                parameter.replace(default=self.defaults.get(name, parameter.default))
+                for name, parameter in parameters.items()
+                if name not in self.fixed
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return self.name

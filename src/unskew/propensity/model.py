@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.columns import find_column
-from unskew.data.estimation import Estimation, LogRelation, Replicates, TakenAsKnown
-from unskew.data.frame_strata import FrameStrata
+from unskew.data.estimation import Estimation, FrameStrata, LogRelation, Replicates, TakenAsKnown
 from unskew.data.frames import LazyFrame, add_column, count_sizes, open_lazily
 from unskew.data.ids import (
     Ids,

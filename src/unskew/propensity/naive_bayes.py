@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from unskew.data.checks import float_array
 from unskew.data.columns import find_column
-from unskew.data.estimation import Estimation, RandomSample, Strata, compare_counts
-from unskew.data.frame_strata import FrameStrata
+from unskew.data.estimation import Estimation, FrameStrata, RandomSample, Strata, compare_counts
 from unskew.data.frames import (
     LazyFrame,
     count_values,

@@ -9,8 +9,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from unskew.data.columns import find_column
-from unskew.data.estimation import Estimation, Strata
-from unskew.data.frame_strata import FrameStrata
+from unskew.data.estimation import Estimation, FrameStrata, Strata
 from unskew.data.frames import (
     LazyFrame,
     capped_product,

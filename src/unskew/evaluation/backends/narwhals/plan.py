@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unskew.data.estimation import TakenAsKnown, Unit
-from unskew.data.frame_strata import FrameStrata
+from unskew.data.estimation import FrameStrata, TakenAsKnown, Unit
 from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UniverseError, UsageError

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unskew.data.estimation import Unit
-from unskew.data.frame_strata import FrameStrata
+from unskew.data.estimation import FrameStrata, Unit
 from unskew.data.weights import WeightTransform, transform_weights
 from unskew.errors import BadRatingError
 from unskew.estimators.frame_variance import (
