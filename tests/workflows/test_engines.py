@@ -16,16 +16,17 @@ import unskew
 from unskew.cli.options import list_learners
 from unskew.errors import MissingExtraError, UnknownNameError, UnskewWarning, UsageError
 from unskew.registry import engine_for, engine_names
-from unskew.workflows import engines
-from unskew.workflows.engines import (
+from unskew.workflows import training
+from unskew.workflows.requests import TrainingRequest
+from unskew.workflows.training import (
     choose_engine,
     fit_from_file,
+    fit_model,
+    read_training_data,
     reads_files,
     reads_frames,
     takes_engine,
 )
-from unskew.workflows.requests import TrainingRequest
-from unskew.workflows.training import fit_model, read_training_data
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'unskew[duckdb]'")
 
@@ -112,7 +113,7 @@ def test_auto_takes_the_disk_for_a_large_parquet_file(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert choose_engine(TrainingRequest(log=path)) == "local"
-    monkeypatch.setattr(engines, "choose_reader", lambda reader, source: "duckdb")
+    monkeypatch.setattr(training, "choose_reader", lambda reader, source: "duckdb")
 
     assert choose_engine(TrainingRequest(log=path)) == "disk"
     assert choose_engine(TrainingRequest(log=path, learner="mrdr")) == "local"

@@ -186,8 +186,12 @@ def train(
       unskew train log.csv --cross-validate --grid l2=1,5 -o m.unskew -o search.html
       unskew train log.csv --propensity p.unskew --learner mrdr -o model.unskew
     """  # noqa: D301
-    from unskew.workflows.engines import choose_engine, fit_from_file, reads_files
-    from unskew.workflows.training import read_training_data
+    from unskew.workflows.training import (
+        choose_engine,
+        fit_from_file,
+        read_training_data,
+        reads_files,
+    )
 
     path, page = output
     _require_consistent(request, cross_validate=cross_validate, page=page)

@@ -1,4 +1,4 @@
-"""What all results share: a table, JSON, an HTML page and a figure."""
+"""What all results share: a table, JSON, an HTML page, a figure, and a place in a tracker."""
 
 from __future__ import annotations
 

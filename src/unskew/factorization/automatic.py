@@ -1,4 +1,7 @@
-"""Penalties chosen from the log: what ``l2="auto"`` stands for (docs/decisions/023-defaults.md)."""
+"""Penalties chosen from the log: what ``l2="auto"`` stands for (docs/decisions/023-defaults.md).
+
+They follow from how much of the log is noise, and from how well held-out ratings are predicted.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 from unskew.data.factors import Factors
 from unskew.factorization.objective import Objective
 from unskew.factorization.solution import Solver, StopReason
-from unskew.optimization.lbfgs import LbfgsState, Precondition, identity, start_at, take_step
+from unskew.optimization import LbfgsState, Precondition, identity, start_at, take_step
 from unskew.types import Vector
 
 P = TypeVar("P")

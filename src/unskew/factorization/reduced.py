@@ -18,7 +18,7 @@ from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.lbfgs import LbfgsSolver
 from unskew.factorization.objective import Objective, SortedCells
 from unskew.factorization.penalty import Side
-from unskew.optimization.lbfgs import LbfgsState, start_at
+from unskew.optimization import LbfgsState, start_at
 from unskew.types import Floats, Vector
 
 FIRST_SWEEPS = 10

@@ -1,4 +1,7 @@
-"""Files of tables: their formats, and how their bytes are read."""
+"""Files of tables: their formats, and how their bytes are read, also from other places.
+
+The standard library reads ``https://``; fsspec reads ``s3://`` and others.
+"""
 
 from __future__ import annotations
 

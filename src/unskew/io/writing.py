@@ -1,4 +1,8 @@
-"""Files that are written completely or not at all; devices and pipes are written as streams."""
+"""Files that are written completely or not at all; devices and pipes are written as streams.
+
+Tables can be written block by block, in memory for one block. Text that a spreadsheet would take
+for a formula is written as it is, with a warning.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,13 @@ MANTISSA_BITS = 52
 
 @compiled
 def exponentiate(x: Vector, n: int, powers: Vector) -> None:
-    """x[k] = exp(x[k]) for the first ``n`` numbers; ``powers`` has room for as many numbers."""
+    """x[k] = exp(x[k]) for the first ``n`` numbers; ``powers`` has room for as many numbers.
+
+    With n the integer next to x / log 2, exp(x) = 2^n exp(r) and abs(r) = abs(x - n log 2) < 0.35.
+    A polynomial gives exp(r). Adding ``SHIFT`` to x / log 2 leaves n in the last bits of the sum,
+    and moving these to the exponent of a number gives 2^n. The compiler turns the loops into vector
+    code.
+    """
     bits = powers.view(np.int64)
     for k in range(n):
         value = x[k]

@@ -21,8 +21,7 @@ from unskew.kernels.ordinal_rows import (
     UserRows,
     pad_columns,
 )
-from unskew.optimization.lbfgs import LbfgsState, Precondition, start_at
-from unskew.optimization.row_hessians import RowHessians
+from unskew.optimization import LbfgsState, Precondition, RowHessians, start_at
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
 

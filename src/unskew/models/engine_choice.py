@@ -1,4 +1,7 @@
-"""Which engines fit which learner; every other combination is refused by name."""
+"""Which engines fit which learner, and fits of many models at once by an engine.
+
+Every other combination is refused by name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recommenders whose predictions are products of factors: similar items, and exports."""
+"""Recommenders whose predictions are products of factors, and what factorisations share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The imputation G of doubly robust learning: a factorisation of the log, weighted by a(P)."""
+"""The imputation G of doubly robust learning: a factorisation of the log, weighted by a(P).
+
+An imputation is too good on the ratings of its own fit. How far it can be trusted, alone or beside
+others, shows only in ratings that were held out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best items of users, as a table."""
+"""The best items of users, and similar items or users, as tables."""
 
 from __future__ import annotations
 

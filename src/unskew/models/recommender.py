@@ -1,4 +1,4 @@
-"""What every fitted recommender can do: predict, recommend, and be saved."""
+"""What every fitted recommender can do: predict, recommend, and be saved; and its presets."""
 
 from __future__ import annotations
 

@@ -20,8 +20,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from unskew.data.cells import RowStarts, group_rows, row_starts
-from unskew.optimization.lbfgs import LbfgsState, start_at, take_step
-from unskew.propensity.logit_hessian import ProductHessian, SideTerms
+from unskew.optimization import LbfgsState, ProductHessian, SideTerms, start_at, take_step
 from unskew.threads import Workers
 from unskew.types import IntVector, Matrix, Vector
 

@@ -15,8 +15,7 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.memory import require_memory
-from unskew.optimization.lbfgs import Precondition, start_at, take_step
-from unskew.optimization.row_hessians import RowHessians
+from unskew.optimization import Precondition, RowHessians, start_at, take_step
 from unskew.propensity.model import require_unobserved
 from unskew.threads import Workers
 from unskew.types import BoolVector, IntVector, Matrix, Vector

@@ -45,7 +45,7 @@ from unskew.factorization.objective import (
 )
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import minimize
-from unskew.optimization.lbfgs import LbfgsState
+from unskew.optimization import LbfgsState
 from unskew.types import Floats, RandomState
 
 SAMPLE_CELLS = 1 << 22

@@ -1,4 +1,4 @@
-"""Libraries whose models are factors: implicit, LightFM, cmfrec, and ALS of Spark."""
+"""Libraries whose models are factors: implicit, LightFM, cmfrec, ALS of Spark, and Cornac."""
 
 from __future__ import annotations
 

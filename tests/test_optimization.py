@@ -1,15 +1,82 @@
-"""The approximate Hessian against the sum over all cells."""
-
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import rosen, rosen_der
 
 import unskew
+from unskew.optimization import (
+    Function,
+    LbfgsState,
+    ProductHessian,
+    RowHessians,
+    SideTerms,
+    start_at,
+    take_step,
+)
 from unskew.propensity.cell_likelihood import CellLikelihood
-from unskew.propensity.logit_hessian import ProductHessian, SideTerms
+
+
+def minimise(objective: Function, point: np.ndarray, n_steps: int) -> LbfgsState:
+    state = start_at(objective, point)
+    for _ in range(n_steps):
+        state = take_step(objective, state)
+        if state.has_stalled:
+            break
+    return state
+
+
+def test_a_quadratic_function_is_minimised() -> None:
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(30, 30))
+    matrix, target = root @ root.T + np.eye(30), rng.normal(size=30)
+
+    state = minimise(
+        lambda x: (0.5 * x @ matrix @ x - target @ x, matrix @ x - target), np.zeros(30), 200
+    )
+
+    np.testing.assert_allclose(state.point, np.linalg.solve(matrix, target), atol=1e-6)
+
+
+def test_the_rosenbrock_function_is_minimised() -> None:
+    state = minimise(lambda x: (float(rosen(x)), rosen_der(x)), np.full(10, -1.0), 300)
+
+    assert state.value < 1e-12
+
+
+def test_the_value_never_rises() -> None:
+    state = start_at(lambda x: (float(rosen(x)), rosen_der(x)), np.full(6, 2.0))
+    for _ in range(50):
+        after = take_step(lambda x: (float(rosen(x)), rosen_der(x)), state)
+        assert after.value <= state.value
+        state = after
+
+
+def test_a_function_with_a_kink_is_minimised() -> None:
+    scale = np.arange(1, 11)
+
+    state = minimise(
+        lambda x: (float((scale * np.abs(x)).sum()), scale * np.sign(x)),
+        np.linspace(0.3, 2, 10),
+        300,
+    )
+
+    assert state.value < 1e-3 * 86.5, "of the 86.5 at the start"
+
+
+def test_each_row_is_solved_with_its_block() -> None:
+    rng = np.random.default_rng(0)
+    design, right = rng.normal(size=(9, 3)), rng.normal(size=(4, 3))
+    precision, weight = np.array([0.5, 2.0, 7.0]), np.array([0.0, 1.0, 3.0, 80.0])
+    gram = design.T @ design
+
+    solution = RowHessians.of(precision, weight, gram).solve(right)
+
+    for row in range(4):
+        expected = np.linalg.solve(np.diag(precision) + weight[row] * gram, right[row])
+        np.testing.assert_allclose(solution[row], expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(

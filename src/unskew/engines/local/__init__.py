@@ -1,1 +1,0 @@
-"""The whole job on data frames that are read into the memory of this process."""

@@ -1,1 +1,0 @@
-"""Minimisation of smooth functions of a vector."""
