@@ -21,7 +21,7 @@ from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import list_weight_terms
 from unskew.policies.evaluate import check_targets
 from unskew.policies.frame_columns import FrameColumns, FramePolicy, bind_to_frame
-from unskew.policies.frame_formula import Formula
+from unskew.policies.frame_columns import Formula
 from unskew.policies.frame_pivot import (
     CLUSTER,
     FLAGS,
