@@ -20,8 +20,7 @@ from unskew.evaluation.backends.narwhals.table import translated_errors
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import list_weight_terms
 from unskew.policies.evaluate import check_targets
-from unskew.policies.frame_columns import FrameColumns, FramePolicy, bind_to_frame
-from unskew.policies.frame_columns import Formula
+from unskew.policies.frame_columns import Formula, FrameColumns, FramePolicy, bind_to_frame
 from unskew.policies.frame_pivot import (
     CLUSTER,
     FLAGS,
