@@ -25,8 +25,8 @@ __getattr__, __dir__ = exported_names(
     {
         "DistributionRecommender": "distribution",
         "FactorRecommender": "factor_recommender",
-        "Preset": "preset",
-        "Neighbors": "similarity",
+        "Preset": "recommender",
+        "Neighbors": "recommendations",
         "Recommendations": "recommendations",
         "Recommender": "recommender",
     },
