@@ -83,7 +83,8 @@ def test_every_library_gives_the_numbers_of_arrays(library: str) -> None:
     here, held = (Ratings.from_frame(part, users=USERS, items=ITEMS) for part in parts)
     weights = unskew.NaiveBayesPropensity().fit(here, mcar=SHARES, universe=UNIVERSE)
     expected = MatrixFactorization(**SETTINGS).fit(here, weights)
-    assert model.history_ == expected.history_
+    # The frame has 43 of the 60 users, so sums of BLAS may be rounded otherwise.
+    assert model.history_ == pytest.approx(expected.history_, rel=1e-12)
     p = FRAME["tested"][is_test].to_numpy()
     options: dict[str, Any] = {"propensities": p, "cluster": "user"}
     rated = unskew.evaluate(held, expected, metrics=["mse"], **options)
