@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import unskew
-from unskew.data.frames import hash_ids
+from unskew.data.frames import hash_ids, put_column
 from unskew.data.ratings import Ratings
 from unskew.engines import LocalEngine
 from unskew.errors import ColumnError, UsageError
@@ -56,6 +56,19 @@ def rows_of(frame: Any) -> pd.DataFrame:
     if not isinstance(frame, pd.DataFrame):
         frame = frame.df() if isinstance(frame, duckdb.DuckDBPyRelation) else frame.to_pandas()
     return frame.sort_values(["user_id", "item_id"]).reset_index(drop=True)
+
+
+def test_tables_of_a_connection_are_not_taken_for_new_rows() -> None:
+    connection = duckdb.connect()
+    for name in ("native", "rows", "unused"):
+        connection.sql(f"CREATE TABLE {name} AS SELECT 1 AS other")
+    relation = connection.sql("SELECT range AS user_id, range AS item_id FROM range(3)")
+
+    joined = put_column(relation, "position", np.array([3, 1, 2]))
+
+    assert joined.columns == ["user_id", "item_id", "position"]
+    assert joined.fetchall() == [(0, 0, 3), (1, 1, 1), (2, 2, 2)]
+    assert connection.sql("SELECT * FROM unused").fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

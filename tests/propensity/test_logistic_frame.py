@@ -144,8 +144,19 @@ def test_what_a_fit_to_a_frame_cannot_do_is_named() -> None:
     with pytest.raises(UniverseError, match=r"items lists 11 items, and the universe has 12"):
         make_model().fit_frame(frame, **OPTIONS | {"items": ITEMS[1:]})
     for error, message, sizes in (
-        (UniverseError, "the groups have 61 users, the smallest 1, and", SIZES | {"other": 1}),
-        (UnknownIdError, "1 groups of the frame are not listed in group_s", {"new": 1, "old": 59}),
+        (
+            UniverseError,
+            "the groups have 61 users together, and the universe has 60",
+            SIZES | {"other": 1},
+        ),
+        (UnknownIdError, "group_sizes leaves out 1 group of the frame", {"new": 1, "old": 59}),
+        (UsageError, "group_sizes must be a .*Mapping.*number of users by group", [("new", 60)]),
+        (
+            UsageError,
+            "group_sizes must be a whole number, at least 1; got None",
+            SIZES | {"x": None},
+        ),
+        (UsageError, r"group_sizes must be a whole number.*got 1\.5", SIZES | {"x": 1.5}),
         (
             UniverseError,
             r"item 'film .* has \d+ ratings by 1 users\. Remove",

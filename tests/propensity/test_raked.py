@@ -142,6 +142,30 @@ def test_with_a_ridge_weighted_estimates_have_no_interval_and_the_result_says_wh
     assert all(np.isfinite(row.ci_low) for row in known)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        RakedPropensity(UniformPropensity()),
+        RakedPropensity(PopularityPropensity("item").fit(LOG), ridge=0),
+    ],
+    ids=["without an interval", "taken as known"],
+)
+def test_two_models_have_a_page_though_the_error_of_the_propensities_is_left_out(
+    model: RakedPropensity,
+) -> None:
+    """The page says how wrong the odds may be, which distorts these propensities too."""
+    rng = np.random.default_rng(2)
+    models = {"a": LOG.rating, "b": LOG.rating + rng.normal(1, 0.1, len(LOG))}
+    raked = model.fit(LOG)
+
+    result = unskew.evaluate(LOG, models, propensities=raked, metrics=["mse"])
+
+    assert result.to_record()["robustness"] == (
+        "However wrong the odds of being logged are, the order of a and b stays; sampling error "
+        "is not included."
+    )
+
+
 def test_totals_that_no_weights_have_cause_a_warning() -> None:
     dense = np.zeros((40, 5))
     dense[0, :4], dense[1:, 4] = 3, 3  # four items have one user only, who has 5 cells, not 160

@@ -616,7 +616,8 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
     assert re.fullmatch(rf"{start}{ending}\. So this result is not safe\.", blind)
     assert re.fullmatch(rf"{start}( That is a small factor: treat the order as open\.)?", sampled)
     assert record_of(judged(WORLD_APART))["robustness"] == (
-        "However wrong the odds of being logged are, the order of m and n stays."
+        "However wrong the odds of being logged are, the order of m and n stays; sampling error "
+        "is not included."
     )
 
 

@@ -355,7 +355,9 @@ def return_frame(rows: EagerFrame, *, like: object) -> Any:
     opened = nw.from_native(cast(Any, like))
     native = rows.to_native()
     if opened.implementation.is_duckdb():
-        return cast(Any, like).query("unused", "SELECT * FROM native")
+        # DuckDB finds this variable by its name, unless the connection has a table of that name.
+        unskew_rows_in_memory = native  # noqa: F841
+        return cast(Any, like).query("unused", "SELECT * FROM unskew_rows_in_memory")
     return native.lazy() if opened.implementation.is_polars() and _is_lazy(opened) else native
 
 

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.estimation import Correction, Estimation, Half, Replicates
+from unskew.data.estimation import Correction, Estimation, Half, Replicates, TakenAsKnown
 from unskew.data.propensities import Propensities
 from unskew.estimators.observed import Clusters, Deltas, ObservedCells
 from unskew.types import BoolVector, IntVector, Matrix, Vector
@@ -263,6 +263,8 @@ def _divide_odds(assumed: Vector, weight: Vector) -> Vector:
 def _distort(
     estimation: Estimation, cells: ObservedCells, factor: Vector, weight: Vector, kept_term: Vector
 ) -> Estimation:
+    if isinstance(estimation, TakenAsKnown):
+        return estimation
     if isinstance(estimation, Replicates):
         return _DistortedReplicates(
             model=estimation.model,

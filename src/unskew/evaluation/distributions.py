@@ -118,7 +118,10 @@ class LeadRobustness:
             )
         order = f"the order of {self.pair[0]} and {self.pair[1]}"
         if np.isinf(self.flips_at):
-            return f"However wrong the odds of being logged are, {order} stays."
+            return (
+                f"However wrong the odds of being logged are, {order} stays; sampling error is not "
+                "included."
+            )
         text = (
             f"{order[:1].upper()}{order[1:]} would flip if the odds of being logged were wrong by "
             f"a factor of {self.flips_at:.3g} in the worst pattern (1 is right); sampling error is "

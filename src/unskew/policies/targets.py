@@ -349,7 +349,7 @@ class PolicyMixture(Policy):
         if (
             shares.shape != (len(policies),)
             or not (shares > 0).all()
-            or abs(shares.sum() - 1) > 1e-6
+            or abs(shares.sum() - 1) > SAME_SUM
         ):
             raise UsageError(
                 f"`shares` must have a number above 0 for each of {len(policies)} policies, with "

@@ -16,7 +16,8 @@ from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UniverseError, UnknownIdError, UsageError
 from unskew.propensity.model import empty_frame_error, require_unobserved
-from unskew.settings import is_finite_number
+from unskew.settings import Instance, WholeNumber, is_finite_number
+from unskew.tables import count_noun
 from unskew.types import Vector
 
 if TYPE_CHECKING:
@@ -125,13 +126,16 @@ def _read_sizes(
             remedy="Pass `group_sizes={group: number of users}` with all users, also those "
             "without ratings.",
         )
+    Instance(Mapping, remedy="Pass the number of users by group.")("group_sizes", group_sizes)
+    for size in group_sizes.values():
+        WholeNumber(least=1)("group_sizes", size)
     sizes = np.array(list(group_sizes.values()), np.float64)
-    if not (sizes >= 1).all() or sizes.sum() != universe.n_users:
+    if sizes.sum() != universe.n_users:
         raise UniverseError(
-            f"the groups have {sizes.sum():,.0f} users, the smallest {sizes.min():,.0f}, and the "
-            f"universe has {universe.n_users:,}.",
+            f"the groups have {sizes.sum():,.0f} users together, and the universe has "
+            f"{universe.n_users:,}.",
             parameter="group_sizes",
-            remedy="Count every user in one group, and leave out groups without users.",
+            remedy="Count every user in one group.",
         )
     return as_ids(list(group_sizes), "groups"), sizes
 
@@ -157,7 +161,7 @@ def _require_listed(ids: Ids, listed: Ids, kind: str, parameter: str) -> None:
     if (codes < 0).any():
         unknown = np.unique(ids[codes < 0])
         raise UnknownIdError(
-            f"{len(unknown):,} {kind}s of the frame are not listed in `{parameter}`; the first is "
+            f"`{parameter}` leaves out {count_noun(len(unknown), kind)} of the frame; the first is "
             f"{format_id(unknown[0])}.",
             parameter=parameter,
             remedy=f"List every {kind} in `{parameter}`.",
