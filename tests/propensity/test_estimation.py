@@ -282,3 +282,21 @@ def test_the_public_load_of_a_model_describes_its_estimation(tmp_path: Any) -> N
     assert isinstance(again, Offsets)
     assert again.relation == "same"
     assert again.fixed is not None
+
+
+@pytest.mark.parametrize(
+    "model", [UniformPropensity(), LogisticPropensity(X, Z, item_offsets=False, ridge=0)]
+)
+def test_a_result_says_whether_propensities_were_fitted_to_another_log(
+    model: PropensityModel,
+) -> None:
+    fitted = fit(model)
+    other = Ratings.from_dense(np.where(RNG.random((N_USERS, N_ITEMS)) < 0.2, 3, 0))
+    prediction = np.zeros((N_USERS, N_ITEMS))
+
+    def describe_source(log: Ratings) -> str:
+        result = evaluate(log, prediction, propensities=fitted, universe="log")
+        return result.describe_propensities()
+
+    assert f"estimated by {type(model).__name__} from the log;" in describe_source(LOG)
+    assert f"estimated by {type(model).__name__} from another log;" in describe_source(other)

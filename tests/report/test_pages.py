@@ -311,8 +311,9 @@ def test_nobody_is_sent_to_buy_the_random_ratings_that_they_have() -> None:
     (step,) = [text for text in build_page(record).assumptions if "Next step" in text]
 
     assert step == (
-        "Next step: you already have 1,000 random ratings. If they name users and items, and no "
-        "model was trained on them, score the models on them: `unskew.evaluate_random_test`"
+        "Next step: you already have 1,000 random ratings. If they were really drawn at random "
+        "and name users and items, and no model was trained on them, score the models on them: "
+        "`unskew.evaluate_random_test`"
     )
     known = build_page(record_of(judged(WORLD_APART))).assumptions[-1]
     assert known.startswith(
@@ -445,7 +446,7 @@ def test_weights_that_change_nothing_give_no_verdict() -> None:
         "propensities, "
     )
     assert "Unless it is the first, the order can also be the other way round." in same.title
-    assert "If they were surely drawn at random, name users and" in same.assumptions[-1]
+    assert "If they were really drawn at random and name" in same.assumptions[-1]
     assert "beats" not in same.title
     assert "So this result is not safe." in " ".join(same.assumptions)
     assert same.sections[0].title == "Differences"

@@ -160,7 +160,9 @@ class Estimation:
     model: str
     """The name of the propensity model."""
     source: str = "the log"
-    """What it was estimated from, in words."""
+    """What it was estimated from, in words, where "the log" is that of the fit."""
+    relation: LogRelation = "same"
+    """How the log is related to the log of the fit."""
     n_parameters: int = 0
     sees_ratings: bool = False
     """Whether the propensities depend on ratings, or only on who rated what."""
@@ -173,6 +175,13 @@ class Estimation:
     bias_source: ClassVar[str] = "penalty"
     """What the bias of a correction comes from, in words."""
     bias_remedy: ClassVar[str] = "Fit the propensities with a smaller `ridge`."
+
+    @property
+    def origin(self) -> str:
+        """What the propensities were estimated from, in the words of a result of this log."""
+        if self.relation == "other":
+            return self.source.replace("the log", "another log", 1)
+        return self.source
 
     def take(self, rows: IndexVector) -> Estimation:
         """The estimation of some cells of the log, which are then a part of the log of the fit."""
@@ -190,6 +199,7 @@ class Estimation:
         return TakenAsKnown(
             model=self.model,
             source=self.source,
+            relation=self.relation,
             sees_ratings=self.sees_ratings,
             adjusts_for=self.adjusts_for,
             reason=reason,
@@ -213,8 +223,6 @@ class Strata(Estimation):
     kind: StratumKind
     sample: RandomSample | None = None
     """Where the sizes N_g come from, if they are estimated from an outside sample."""
-    relation: LogRelation = "same"
-    """How the log is related to the log of the fit."""
 
     @property
     def sample_p_value(self) -> float:

@@ -20,7 +20,6 @@ from unskew.data.estimation import (
     NO_SCORE,
     Correction,
     Estimation,
-    LogRelation,
     Unit,
     undo_leverage,
 )
@@ -58,7 +57,6 @@ class ScoreEstimation(Estimation):
     """1 - P of each observed cell."""
     n_fitted: int
     """Cells in the log of the fit."""
-    relation: LogRelation = "same"
 
     def take(self, rows: IndexVector) -> Self:
         is_part = self.relation == "same" and rows.size < self.user.size

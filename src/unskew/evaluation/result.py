@@ -520,7 +520,7 @@ class Evaluation(Result):
         if self.weight_summary is None or self.estimation is None:
             return ""
         text = (
-            f"propensities were estimated by {self.estimation.model} from {self.estimation.source}"
+            f"propensities were estimated by {self.estimation.model} from {self.estimation.origin}"
         )
         if isinstance(self.estimation, TakenAsKnown) and not self.estimation.has_interval:
             return f"{text}; weighted estimates have no interval, because {self.estimation.reason}"

@@ -225,10 +225,10 @@ def _find_next_step(record: Record, claim: Claim) -> str:
         )
     if record.get("n_random"):
         count = f"{count_noun(record['n_random'], 'random rating')}"
-        drawn = "were surely drawn at random, " if claim == "unchanged" else ""
         return (
-            f"you already have {count}. If they {drawn}name users and items, and no model was "
-            "trained on them, score the models on them: `unskew.evaluate_random_test`"
+            f"you already have {count}. If they were really drawn at random and name users and "
+            "items, and no model was trained on them, score the models on them: "
+            "`unskew.evaluate_random_test`"
         )
     if claim == "verdict" and not record.get("propensities"):
         return (
