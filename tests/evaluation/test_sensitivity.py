@@ -599,11 +599,24 @@ def test_repr_fits_a_page_and_html_escapes() -> None:
     assert repr(shown).endswith(
         "95% intervals, clustered by user\n"
         "under an odds error the weights of all cells keep their sum\n"
-        "naive uses no weights and does not change"
+        "naive uses no weights and does not change\n"
+        "rows of ips: to_frame()"
     )
     assert "&lt;b&gt;" in shown._repr_html_()
     assert "<b>" not in shown._repr_html_()
     assert "<b>" not in shown.compare("<b>", "<b>", metric="mae", estimator="ips")._repr_html_()
+
+
+def test_repr_shows_odds_errors_by_snips_first(found: Sensitivity) -> None:
+    header, *lines = repr(found).splitlines()
+    rows = [line.split() for line in lines[: len(lines) - len(found._footer())]]
+
+    assert header.split()[2:4] == ["estimator", "change"]
+    assert {row[2] for row in rows} == {"snips"}
+    changes = [row[3] for row in rows]
+    assert changes == sorted(changes, reverse=True)
+    assert {*changes} == {"odds_error", "clip"}
+    assert "reverse two models: compare(first, second, ...)" in lines[-1]
 
 
 def test_a_comparison_as_a_frame(found: Sensitivity) -> None:

@@ -99,7 +99,7 @@ def test_a_sensitivity_has_a_curve_and_a_fan(moved: Sensitivity, evaluation: Eva
     ]
     assert {axes.get_ylabel() for axes in figure.axes} == {"MAE by SNIPS"}
     assert titles(sensitivity(evaluation, max_weight=[]).plot()) == [
-        "MSE by IPS if the propensities are wrong"
+        "MSE by SNIPS if the propensities are wrong"
     ]
     drawn = [line.get_ydata() for line in figure.axes[1].get_lines()][:2]
     shifts = [
@@ -121,6 +121,25 @@ def test_an_evaluation_has_a_panel_a_metric(evaluation: Evaluation) -> None:
         "IPS",
         "SNIPS",
     ]
+
+
+def test_panels_side_by_side_name_the_models_once(evaluation: Evaluation) -> None:
+    own = Figure()
+    side_by_side, one_below_other = own.subplots(1, 2), Figure().subplots(2, 1)
+    evaluation.plot(side_by_side)
+    evaluation.plot(one_below_other)
+
+    for axes, shown in (
+        (evaluation.plot().axes, [True, False]),
+        (side_by_side, [True, False]),
+        (one_below_other, [True, True]),
+    ):
+        assert [panel.yaxis.get_tick_params()["labelleft"] for panel in axes] == shown
+
+
+def test_a_sensitivity_shows_snips_unless_another_estimator_is_named(moved: Sensitivity) -> None:
+    assert {axes.get_ylabel() for axes in moved.plot().axes} == {"MSE by SNIPS"}
+    assert {axes.get_ylabel() for axes in moved.plot(estimator="ips").axes} == {"MSE by IPS"}
 
 
 @pytest.mark.parametrize("kind", ["evaluation", "moved", "found"])

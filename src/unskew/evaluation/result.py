@@ -113,7 +113,8 @@ class Comparison(Result):
         )
 
     def _shown_columns(self) -> dict[str, list[Any]]:
-        return self.to_columns() | {"better": [self.better or UNDECIDED]}
+        shown = self.to_columns() | {"better": [self.better or UNDECIDED]}
+        return {name: shown[name] for name in shown if name not in ("level", "higher_is_better")}
 
     def _headline(self) -> str:
         return str(self).removesuffix(self._list_warnings())

@@ -391,23 +391,34 @@ class Sensitivity(Result):
     ) -> Any:
         """Draw the estimates under clipped weights, and their ranges under odds errors.
 
-        Shows one metric by one estimator, by default the first of each. Returns a new matplotlib
-        figure, or None if ``ax`` is given. ``ax`` holds two axes, or one if only weights or only
-        odds were changed.
+        Shows one metric by one estimator, by default the first metric by SNIPS, or by the first
+        estimator if there is no SNIPS. Returns a new matplotlib figure, or None if ``ax`` is given.
+        ``ax`` holds two axes, or one if only weights or only odds were changed.
         """
         metric = next(iter(self.metrics)) if metric is None else metric
-        estimator = self.estimators[0] if estimator is None else estimator
+        estimator = self._main_estimator() if estimator is None else estimator
         self._require("metric", metric, self.metrics)
         self._require("estimator", estimator, self.estimators)
         return self._draw(ax, metric=metric, estimator=estimator)
 
+    def _main_estimator(self) -> str:
+        return "snips" if "snips" in self.estimators else self.estimators[0]
+
     def _shown_columns(self) -> dict[str, list[Any]]:
-        return _hide_share_clipped(self.to_columns())
+        """The rows of one estimator, odds errors before weight limits."""
+        shown = [shift for shift in self.shifts if shift.estimator == self._main_estimator()]
+        return _hide_share_clipped(
+            _shift_columns(sorted(shown, key=lambda row: row.change == CLIP))
+        )
 
     def _footer(self) -> list[str]:
         cells = count_noun(self.n_observed, "observed cell")
-        intervals = f"{cells}; {self.level:.0%} intervals, {self.intervals}"
-        return [intervals, *self.notes, *_describe_benchmark(self.benchmark)]
+        footer = [f"{cells}; {self.level:.0%} intervals, {self.intervals}", *self.notes]
+        if others := [name for name in self.estimators if name != self._main_estimator()]:
+            footer.append(f"rows of {', '.join(others)}: to_frame()")
+        if len(self.models) > 1:
+            footer.append("odds error that could reverse two models: compare(first, second, ...)")
+        return [*footer, *_describe_benchmark(self.benchmark)]
 
     def _require(self, kind: str, name: str, valid: Sequence[str] | Mapping[str, bool]) -> None:
         require_name(f"{kind} of this sensitivity", name, valid, parameter=kind)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.gridspec import SubplotSpec
 
 MARKERS = {
     "circle": "o",
@@ -66,6 +67,7 @@ def draw_charts(charts: Sequence[Chart], ax: Any = None, *, title: str = "") -> 
         axes.set_title(fill(chart.title, MAX_TITLE), fontsize="medium")
         if chart.caption:
             axes.set_xlabel(f"{axes.get_xlabel()}\n{fill(chart.caption, MAX_TITLE)}")
+    _hide_repeated_labels(charts, panels)
     _draw_legends(charts, panels, figure if ax is None else None)
     if title:
         n_letters = int(11 * figure.get_figwidth())
@@ -146,6 +148,24 @@ def _check_panels(charts: Sequence[Chart], ax: Any) -> tuple[Figure, list[Axes]]
             remedy=f"Pass {len(charts)} matplotlib axes as `ax`.",
         )
     return panels[0].figure, panels
+
+
+def _hide_repeated_labels(charts: Sequence[Chart], panels: Sequence[Axes]) -> None:
+    """Leave out the row labels of a forest if the panel to its left has the same ones."""
+    labels = [[label.get_text() for label in axes.get_yticklabels()] for axes in panels]
+    pairs = zip(panels, labels, panels[1:], labels[1:], charts[1:], strict=False)
+    for left, left_labels, axes, own_labels, chart in pairs:
+        is_forest = isinstance(chart.content, Forest) and left_labels == own_labels
+        if is_forest and _are_neighbors(left.get_subplotspec(), axes.get_subplotspec()):
+            axes.tick_params(labelleft=False)
+
+
+def _are_neighbors(left: SubplotSpec | None, right: SubplotSpec | None) -> bool:
+    """Whether two panels stand next to each other in one grid."""
+    if left is None or right is None:
+        return False
+    same_grid = left.get_gridspec() is right.get_gridspec()
+    return same_grid and left.rowspan == right.rowspan and left.colspan.stop == right.colspan.start
 
 
 def _draw_legends(charts: Sequence[Chart], panels: Sequence[Axes], figure: Figure | None) -> None:
