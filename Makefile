@@ -50,7 +50,7 @@ oldest:  ## the tests with the oldest supported version of each dependency, in b
 docs: .venv/.installed-docs  ## the site, in build/site/html, checked; made from a copy, so that docs/ holds sources only
 	rm -rf build/site
 	mkdir -p build/site
-	cp -R docs examples build/site
+	cp -R docs examples CHANGELOG.md build/site
 	$(BIN)/sphinx-build -W --keep-going -q -b html build/site/docs build/site/html
 	$(BIN)/python -m pytest -q tests/test_site.py
 

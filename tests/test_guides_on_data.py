@@ -22,9 +22,10 @@ def test_a_guide_does_what_it_prints(
     if guide == "real-log":
         pytest.importorskip("surprise", reason="the dev extra has scikit-surprise")
     if guide == "production":
-        pytest.importorskip("mlflow", reason="the extra tracking has mlflow-skinny")
-        monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "runs").as_uri())
+        mlflow = pytest.importorskip("mlflow", reason="the extra tracking has mlflow-skinny")
+        for name in ("MLFLOW_ALLOW_FILE_STORE", "MLFLOW_TRACKING_URI"):
+            monkeypatch.setenv(name, "")  # the page sets them; afterwards they are as before
+        request.addfinalizer(lambda: mlflow.set_tracking_uri(""))
     has_data = (DATA / NEEDED[guide]).is_dir()
     fixture = "movielens_folder" if NEEDED[guide] == "ml-100k" else "coat_folder"
     data = DATA if has_data else request.getfixturevalue(fixture)

@@ -31,6 +31,12 @@ def test_the_recipe_has_the_dependencies_of_the_project() -> None:
     assert listed == {*PROJECT["dependencies"], f"python{PROJECT['requires-python']}"}
 
 
+def test_the_page_on_installing_names_every_extra() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE)
+
+    assert {*listed} == {*PROJECT["optional-dependencies"]} - {"dev", "docs", "oldest"}
+
+
 def test_a_release_names_the_repository_that_it_was_built_from(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml", reason="reads the release workflow")
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
