@@ -375,3 +375,51 @@ def test_the_examination_curve_is_that_of_python(tmp_path: Path) -> None:
     wrong = run("policy", "position-bias", str(tmp_path / "shown.csv"), "--cell", "query")
     assert wrong.exit_code == 2
     assert "--cell must name user, item or both" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "column"), [("--target", "p_nw"), ("--ranking", "place"), ("--arm", "a")]
+)
+def test_a_column_that_is_not_there_is_named_with_its_option(
+    folder: Path, option: str, column: str
+) -> None:
+    result = run(
+        "policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY, "--target", "p_new",
+        option, column,
+    )  # fmt: skip
+
+    assert result.exit_code == 3
+    assert f"there is no column '{column}' for {option}; the columns are" in result.stderr
+
+
+def test_a_log_of_one_user_names_the_option_that_helps(folder: Path) -> None:
+    text = (folder / "shown.csv").read_text().splitlines()
+    path = folder / "short.csv"
+    path.write_text("\n".join(text[:4]) + "\n")
+    result = run("policy", "evaluate", str(path), *PROBABILITY, "--target", "p_new")
+
+    assert result.exit_code == 2
+    assert "at least 2 users; the log has 1. Pass --cluster request if" in result.stderr
+
+
+def test_a_file_of_numbers_without_a_header_is_told_so(folder: Path) -> None:
+    path = folder / "bare.csv"
+    path.write_text("0,1,0,1\n0,1,1,2\n")
+    result = run("validate", str(path), "--impressions")
+
+    assert result.exit_code == 3
+    assert "If the file has no header line, pass --names" in result.stderr
+
+
+def test_validate_says_that_a_contradicted_log_gives_no_intervals(folder: Path) -> None:
+    path = str(folder / "shown.csv")
+    right = run("validate", path, "--impressions", *PROBABILITY)
+    wrong = run(
+        *("validate", path, "--impressions", "--probability", "p", "--probability-is", "marginal")
+    )
+
+    assert "can be used as a log of impressions." in right.stdout
+    assert "probabilities of another kind" in wrong.stdout
+    assert "can be read, but values of policies from it would have no intervals." in " ".join(
+        wrong.stdout.split()
+    )

@@ -37,6 +37,7 @@ from unskew.policies import (
     TargetRanking,
     UniformSlate,
 )
+from unskew.policies.checks import WeightCheck, make_checks, summarize_weights
 from unskew.policies.plan import CandidateReader, PolicyPlan
 from unskew.policies.targets import as_policy
 from unskew.policies.terms import Term, TermSums
@@ -201,6 +202,26 @@ def test_step_probabilities_that_are_called_marginal_are_caught(
     assert result.compare("new").better is None
     assert "must be 1" in str(result.compare("new"))
     assert [check.is_off for check in result.checks] == [False, True, True]
+
+
+def check_mean(weights: np.ndarray) -> WeightCheck:
+    """The check of the weights of requests by as many users."""
+    name, code = "1|step|new", np.arange(weights.size)
+    sums = TermSums.of({name: [Term(weights)]}, code, code)
+    (check,) = make_checks(sums, summarize_weights({name: weights}))
+    return check
+
+
+def test_a_mean_that_lacks_rare_large_weights_by_chance_is_not_reported() -> None:
+    """Log-normal weights of mean 1: their mean is often far below 1, with a small error."""
+    rng = np.random.default_rng(0)
+    right = [check_mean(np.exp(rng.normal(-2, 2, 200))) for _ in range(500)]
+    wrong = check_mean(np.full(200, 0.9) + rng.normal(0, 0.1, 200))
+
+    assert np.mean([abs(each.mean - 1) > 4 * each.std_error for each in right]) > 0.02
+    assert np.mean([each.is_off for each in right]) < 0.005
+    assert wrong.is_off
+    assert wrong.std_error * 4 < 1 - wrong.mean
 
 
 def make_page(result: PolicyEvaluation) -> str:

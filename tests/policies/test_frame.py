@@ -128,7 +128,7 @@ def test_frames_give_the_numbers_of_arrays(engine: str, case: str, drops: bool) 
     )
 
     np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
-    kind_notes = {note for note in framed.notes if "evaluate_policies() does" in note}
+    kind_notes = {note for note in framed.notes if "it is not checked whether" in note}
     assert len(kind_notes) == (log.probability is not None)
     assert tuple(note for note in framed.notes if note not in kind_notes) == arrays.notes
     assert framed.n_impressions == arrays.n_impressions == len(log)

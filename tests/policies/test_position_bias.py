@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from unskew import Impressions, Ratings, evaluate
 from unskew.errors import BadImpressionError, NotFittedError, NotIdentifiedError, UsageError
@@ -129,6 +130,23 @@ def test_a_ranking_that_never_changes_identifies_nothing() -> None:
         NotIdentifiedError, match=r"2 groups that no clicked cell connects: 1, 2 \| 3, 4\."
     ):
         PositionBias().fit(make_log(groups))
+    with pytest.raises(NotIdentifiedError, match=r"one position only. .* change their position\.$"):
+        PositionBias(cell=("item",)).fit(make_log([(0, 1, 1.0), (1, 1, 0.0)]))
+
+
+def test_few_clusters_make_the_interval_wider(log: Impressions) -> None:
+    """The quantile is Student's, with fewer degrees of freedom than there are clusters."""
+    curve = PositionBias(cell=("item",)).fit(log).curve_
+    columns = curve.to_columns()
+    width = np.log(columns["ci_high"]) - np.log(columns["examination"])
+
+    assert all(1 <= degrees < log.n_items for degrees in columns["degrees"][1:])
+    assert width[1:] == pytest.approx(
+        stats.t.ppf(0.975, columns["degrees"][1:])
+        * np.divide(columns["std_error"], columns["examination"])[1:]
+    )
+    assert min(PositionBias().fit(log).curve_.degrees[1:]) > log.n_items
+    assert "depends neither on the user nor on its latest clicks" in str(curve)
 
 
 @pytest.mark.parametrize("method", ["conditional", "swaps"])
@@ -136,7 +154,7 @@ def test_a_log_of_clicks_alone_is_refused(method: Method, log: Impressions) -> N
     clicked = log.take(np.flatnonzero(log.reward[log.slots].all(axis=1)))
 
     with pytest.raises(NotIdentifiedError, match=r"all [\d,]+ rows have .* reward 0"):
-        PositionBias(method=method, swap="position").fit(clicked)
+        PositionBias(method=method, swap="swap" if method == "swaps" else None).fit(clicked)
 
 
 def test_a_position_without_clicks_is_refused_by_name() -> None:
@@ -153,6 +171,7 @@ def test_a_position_without_clicks_is_refused_by_name() -> None:
         ({"method": "em"}, "unknown value 'em' of method"),
         ({"method": "swaps"}, "method='swaps' needs swap, the column that says which position"),
         ({"method": "swaps", "swap": "arm"}, "unknown column of the log 'arm'"),
+        ({"swap": "arm"}, r"'conditional' does not read. Pass method='swaps'"),
         ({"level": 1.0}, "level must be a finite number"),
     ],
 )

@@ -87,8 +87,12 @@ def _validate_impressions(request: ValidationRequest, *, as_json: bool) -> None:
             text = f"{finding.check}: {count}; {finding.example}. {finding.meaning}"
             print_paragraph(console, text)
         n_problems = count_noun(len(validation.errors), "problem")
-        verdict = "can be used" if validation.is_usable else f"cannot be used: {n_problems}"
-        print_paragraph(console, f"{validation.file} {verdict} as a log of impressions.")
+        verdict = "can be used as a log of impressions"
+        if not validation.is_usable:
+            verdict = f"cannot be used as a log of impressions: {n_problems}"
+        elif any(finding.prevents_intervals for finding in validation.findings):
+            verdict = "can be read, but values of policies from it would have no intervals"
+        print_paragraph(console, f"{validation.file} {verdict}.")
     for error in validation.errors:
         text = render_message(error)
         is_named = text.startswith(validation.file)

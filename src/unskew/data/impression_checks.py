@@ -102,8 +102,8 @@ def check_requests(shown: Impressions) -> None:
         request = shown.request[row]
         pair = shown.users[shown.user[row]], shown.users[shown.user_of_request[request]]
         raise BadImpressionError(
-            f"{count_noun(np.unique(shown.request[is_other]).size, 'request')} belong to two "
-            f"users; the first is {format_id(shown.requests[request])} with the users "
+            f"{_count(np.unique(shown.request[is_other]).size, 'request', 'belong')} to two users; "
+            f"the first is {format_id(shown.requests[request])} with the users "
             f"{format_id(pair[0])} and {format_id(pair[1])}, at row {row}.",
             parameter="request",
             where=f"row {row}",
@@ -151,7 +151,7 @@ def check_slots(shown: Impressions, *, is_position_stated: bool) -> None:
     n_repeated, row, earlier = find_duplicates(request * shown.n_slots + (shown.position - 1))
     if n_repeated and not is_position_stated:
         raise BadImpressionError(
-            f"{count_noun(n_repeated, 'row')} belong to a request that already shows an item, but "
+            f"{_count(n_repeated, 'row', 'belong')} to a request that already shows an item, but "
             f"the log has no positions; the first is {shown.name_row(row)}, after row {earlier}.",
             parameter="position",
             where=f"row {row}",
@@ -159,7 +159,7 @@ def check_slots(shown: Impressions, *, is_position_stated: bool) -> None:
         )
     if n_repeated:
         raise BadImpressionError(
-            f"{count_noun(n_repeated, 'row')} show a second item at a position of their request; "
+            f"{_count(n_repeated, 'row', 'show')} a second item at a position of their request; "
             f"the first is {shown.name_row(row)}, after row {earlier}.",
             parameter="position",
             where=f"row {row}",
@@ -170,12 +170,17 @@ def check_slots(shown: Impressions, *, is_position_stated: bool) -> None:
     n_repeated, row, earlier = find_duplicates(request * shown.n_items + shown.item)
     if n_repeated:
         raise BadImpressionError(
-            f"{count_noun(n_repeated, 'row')} show an item again in the same request; the first is "
+            f"{_count(n_repeated, 'row', 'show')} an item again in the same request; the first is "
             f"{shown.name_row(row)}, after row {earlier}.",
             parameter="item",
             where=f"row {row}",
             remedy="Pass `repeats=True` if a slate may show an item more than once.",
         )
+
+
+def _count(number: int, noun: str, verb: str) -> str:
+    """``1 row shows``, or ``2 rows show``."""
+    return f"{count_noun(number, noun)} {verb}{'s' if number == 1 else ''}"
 
 
 def check_clicks(
@@ -203,6 +208,8 @@ class ImpressionFinding:
     count: int
     example: str
     meaning: str
+    prevents_intervals: bool = False
+    """Whether values of policies from such a log have no interval."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -337,6 +344,7 @@ def _find_other_kind(shown: Impressions) -> Iterator[ImpressionFinding]:
             len(shown),
             f"stated {check.stated}, found {check.other}",
             check.describe(),
+            prevents_intervals=True,
         )
 
 
@@ -349,6 +357,7 @@ def _find_constant_reward(shown: Impressions) -> Iterator[ImpressionFinding]:
             f"{value:g} in every row",
             "A log of clicks alone says nothing: it must have the items that were shown and not "
             "clicked, with the reward 0.",
+            prevents_intervals=True,
         )
 
 

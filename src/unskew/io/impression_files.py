@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,8 @@ class ImpressionColumns:
     reward: str | None = None
     probability: str | None = None
     """Only read if it is named."""
-    other: tuple[str, ...] = ()
-    """Further columns of numbers, such as target probabilities."""
+    other: Mapping[str, str] = field(default_factory=dict)
+    """Further columns of numbers, such as target probabilities, and the argument of each."""
 
     def resolve(self, table: FileTable) -> dict[str, str]:
         """By role: the names of the columns in the table.
@@ -148,8 +148,8 @@ def _read_rows(source: FileSource, columns: ImpressionColumns, rows_at_once: int
             role: table.columns[name].numbers() for role, name in names.items() if role not in IDS
         }
         rows |= {
-            name: table.columns[table.find_column("column", name)].numbers()
-            for name in columns.other
+            name: table.columns[table.find_column(argument, name)].numbers()
+            for name, argument in columns.other.items()
         }
         if "request" not in rows:
             rows["request"] = np.arange(n_before, n_before + len(table))

@@ -148,6 +148,13 @@ def require_column_names(source: FileSource, names: Sequence[str]) -> None:
     """Raise an error unless there are names, each is unique, and one is not a number."""
     if not names:
         raise BadFileError(f"{source.label} is empty.", remedy="Check the program that wrote it.")
+    if not source.columns and all(NUMBER.fullmatch(name.strip()) for name in names):
+        raise ColumnError(
+            f"{source.label}, line 1: found {shorten(repr(','.join(names)))}, "
+            "expected the names of the columns.",
+            where="line 1",
+            remedy="If the file has no header line, pass `columns=[...]`.",
+        )
     duplicate = next((name for name, count in Counter(names).items() if count > 1), None)
     if duplicate is not None and duplicate.strip():
         raise ColumnError(
@@ -156,13 +163,6 @@ def require_column_names(source: FileSource, names: Sequence[str]) -> None:
     if not all(name.strip() for name in names):
         number = [bool(name.strip()) for name in names].index(False) + 1
         raise ColumnError(f"{source.label}: column {number} has no name.", remedy="Name it.")
-    if not source.columns and all(NUMBER.fullmatch(name.strip()) for name in names):
-        raise ColumnError(
-            f"{source.label}, line 1: found {shorten(repr(','.join(names)))}, "
-            "expected the names of the columns.",
-            where="line 1",
-            remedy="If the file has no header line, pass `columns=[...]`.",
-        )
 
 
 def parse_number(value: Any) -> float:

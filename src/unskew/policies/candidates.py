@@ -93,7 +93,8 @@ class RequestCandidates:
                 parameter="targets",
                 value=type(scores).__name__,
                 remedy="Pass a fitted model with predict(users, items), a callable that gets user "
-                "ids and item ids, or the name of a column of `candidates`.",
+                "ids and item ids, or the name of a column of `candidates`. An array of "
+                "probabilities of the shown items is TargetProbability(array).",
             )
         cells = cell_numbers(self.user, self.item, len(self.items))
         distinct, inverse = np.unique(cells, return_inverse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,9 @@ from unskew.policies.terms import Column, Term, TermSums, total
 from unskew.types import Vector
 
 MAX_ERRORS = 4.0
-"""A mean weight further than this many standard errors from 1 is reported."""
+"""If weights are even, a mean further than this many standard errors from 1 is reported."""
+LEVEL = math.erf(MAX_ERRORS / math.sqrt(2))
+"""If few large weights decide the mean, the interval of this level reaches further."""
 ROUNDING = 1e-9
 FEW_REQUESTS = 30
 """With fewer requests of positive weight, an interval is not reliable."""
@@ -34,6 +37,10 @@ class WeightCheck:
     mean: float
     """Its expectation is 1 if all probabilities are right and both policies can show the same."""
     std_error: float
+    low: float
+    high: float
+    """Limits of the mean, which leave out 1 by chance as seldom as a normal error exceeds 4
+    standard errors. They allow for skewed weights and few degrees of freedom."""
     n_positive: int
     """Requests whose weight is not 0."""
     effective: float
@@ -43,8 +50,7 @@ class WeightCheck:
     @property
     def is_off(self) -> bool:
         """Whether the mean is further from 1 than its error explains."""
-        distance = abs(self.mean - 1.0)
-        return distance > max(MAX_ERRORS * self.std_error, ROUNDING)
+        return not self.low - ROUNDING <= 1.0 <= self.high + ROUNDING
 
     @property
     def lacks_rewards(self) -> bool:
@@ -114,13 +120,16 @@ def make_checks(sums: TermSums, summaries: Mapping[str, Vector]) -> tuple[Weight
     for index, name in enumerate(sums.names):
         position, kind, policy = name.split("|", 2)
         total, squares, n_positive, largest = summaries[name]
+        mean = estimate.of(index, level=LEVEL)
         checks.append(
             WeightCheck(
                 policy,
                 kind,
                 int(position) or None,
-                float(estimate.value[index]),
-                estimate.plain_std_error(index),
+                mean.value,
+                mean.std_error,
+                mean.low,
+                mean.high,
                 int(n_positive),
                 float(total**2 / squares) if squares > 0 else 0.0,
                 float(largest),
@@ -166,8 +175,9 @@ def explain_check(check: WeightCheck, n_requests: int) -> PropensityWarning | No
 
 _WRONG_KIND = (
     "Either the probabilities are of another kind than stated ('step' and 'marginal' are easily "
-    "confused), or they are wrong, or the policy shows items that the log never shows, or its new "
-    "positions are places among the shown items instead of among all candidates."
+    "confused), or they are wrong, or the policy shows items that the log never shows, or it was "
+    "trained on this log, or its new positions are places among the shown items instead of among "
+    "all candidates."
 )
 _MEANINGS = {
     "slate": _WRONG_KIND,

@@ -48,7 +48,7 @@ from unskew.types import Vector
 
 UNCHECKED_KIND = (
     "in a data frame or a query, it is not checked whether probabilities are {kind!r}, as stated; "
-    "evaluate_policies() does"
+    "evaluate_policies() and `unskew validate --impressions` do"
 )
 
 

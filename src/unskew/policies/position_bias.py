@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
-from scipy.special import ndtri
 
 from unskew.data.checks import require_rows
 from unskew.data.impressions import Impressions
 from unskew.data.result import Result
 from unskew.errors import BadImpressionError, NotIdentifiedError, UsageError
+from unskew.estimators.intervals import t_quantile
 from unskew.policies.examination import (
     ClickTable,
     estimate_all_pairs,
@@ -55,6 +55,8 @@ class ExaminationCurve(Result):
     """th: 1 for the first position."""
     log_covariance: Matrix
     """Covariance of log th; the first row and column are 0."""
+    degrees: Vector
+    """Degrees of freedom of the standard errors: few if few clusters decide them."""
     click_rate: Vector
     """Clicks per impression of each position, which mixes examination and relevance."""
     level: float
@@ -77,13 +79,15 @@ class ExaminationCurve(Result):
 
     def to_columns(self) -> dict[str, Any]:
         """One row for each position."""
-        width = ndtri((1 + self.level) / 2) * np.sqrt(np.diag(self.log_covariance))
+        quantiles = [t_quantile(self.level, degrees) for degrees in self.degrees]
+        width = quantiles * np.sqrt(np.diag(self.log_covariance))
         return {
             "position": self.positions.tolist(),
             "examination": self.examination.tolist(),
             "std_error": self.std_error.tolist(),
             "ci_low": (self.examination * np.exp(-width)).tolist(),
             "ci_high": (self.examination * np.exp(width)).tolist(),
+            "degrees": self.degrees.tolist(),
             "click_rate": self.click_rate.tolist(),
         }
 
@@ -110,8 +114,14 @@ class ExaminationCurve(Result):
             f"{count_noun(self.n_clicks, 'click')}, of which {self.n_informative:,.0f} on what was "
             f"shown at several positions; {self.level:.0%} intervals{cluster}",
             "right if users click what they examine and find relevant, independently of the items "
-            "around it, and if where an item is shown does not depend on its latest clicks",
+            f"around it, and if where an item is shown {self._describe_placement()}",
         ]
+
+    def _describe_placement(self) -> str:
+        left_out = [role for role in ROLES if role not in self.cell]
+        if self.method == "swaps" or not left_out:
+            return "does not depend on its latest clicks"
+        return f"depends neither on the {left_out[0]} nor on its latest clicks"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the curve with its band; returns a new figure, or None if ``ax`` is given."""
@@ -185,31 +195,45 @@ class PositionBias(Configurable):
         """Estimate the curve from clicks: rewards that are not negative."""
         self._check_settings()
         Instance(str, allow_none=True)("swap", self.swap)
+        if self.swap is not None and self.method != "swaps":
+            raise UsageError(
+                f"`swap` names a column of an experiment, which {self.method!r} does not read.",
+                parameter="swap",
+                value=self.swap,
+                remedy="Pass `method='swaps'`, or leave `swap` out.",
+            )
         _require_clicks(shown)
         if self.method == "swaps":
             self.curve_ = self._fit_swaps(shown)
             return self
-        table = ClickTable.count(shown, self._read_cell(), self._read_cluster())
+        cell = self._read_cell()
+        table = ClickTable.count(shown, cell, self._read_cluster())
         if shown.n_slots == 1 or not table.n_cells:
+            coarser = "" if cell == ("item",) else ", or a coarser `cell`"
             raise NotIdentifiedError(
-                f"no {' and '.join(self.cell)} was shown at two positions.",
+                "the log has one position only."
+                if shown.n_slots == 1
+                else f"no {' and '.join(cell)} was shown at two positions.",
                 parameter="shown",
-                remedy="Use a log in which items change their position, or a coarser `cell`.",
+                remedy=f"Use a log in which items change their position{coarser}.",
             )
         clicked = table.take(table.clicks_of_cell > 0)
         require_identified(clicked)
         log_curve, influence = estimate_conditional(clicked)
         clusters = np.unique(clicked.cluster)
-        scale = clusters.size / max(clusters.size - 1, 1)
-        covariance: Matrix = scale * influence.T @ influence
+        n_others = max(clusters.size - 1, 1)
+        covariance: Matrix = clusters.size / n_others * influence.T @ influence
+        degrees = np.minimum(_find_degrees(influence), n_others)
         if self.method == "all_pairs":
             log_curve = estimate_all_pairs(table, log_curve)
             covariance = self._bootstrap(table, log_curve)
+            degrees = np.minimum(degrees, self.n_bootstrap - 1)
         self.curve_ = self._make_curve(
             shown,
             table.positions,
             log_curve,
             covariance,
+            degrees,
             n_informative=float(table.clicks_of_cell.sum()),
         )
         return self
@@ -268,6 +292,7 @@ class PositionBias(Configurable):
                 "was swapped with position 1.",
                 parameter="swap",
                 remedy="Pass its name; NaN in it stands for a request without a swap.",
+                shell_remedy="Pass its name; it is empty for a request without a swap.",
             )
         swap = shown.column(self.swap, "swap")
         positions, log_curve, variance = estimate_swaps(shown, swap)
@@ -277,6 +302,7 @@ class PositionBias(Configurable):
             positions,
             log_curve,
             np.diag(variance),
+            np.full(variance.size, np.inf),
             n_informative=float(shown.reward[is_swapped].sum()),
         )
 
@@ -300,6 +326,7 @@ class PositionBias(Configurable):
         positions: IntVector,
         log_curve: Vector,
         covariance: Matrix,
+        degrees: Vector,
         *,
         n_informative: float,
     ) -> ExaminationCurve:
@@ -311,6 +338,7 @@ class PositionBias(Configurable):
             positions,
             np.exp(log_curve),
             covariance,
+            degrees,
             clicks / np.maximum(n_shown, 1),
             self.level,
             self.method,
@@ -322,6 +350,15 @@ class PositionBias(Configurable):
             shown.digest,
             shown.backend,
         )
+
+
+def _find_degrees(influence: Matrix) -> Vector:
+    """Degrees of freedom of the sum of squares of each column; infinite if it is 0."""
+    squares = np.square(influence)
+    fourth = np.square(squares).sum(axis=0)
+    total = 2 * np.square(squares.sum(axis=0))
+    degrees = np.divide(total, fourth, out=np.full(fourth.size, np.inf), where=fourth > 0)
+    return np.maximum(degrees, 1.0)
 
 
 def _require_clicks(shown: Impressions) -> None:

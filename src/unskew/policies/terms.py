@@ -25,9 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.ids import Ids
+from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.intervals import Moments, covariance_of_contrasts
-from unskew.estimators.sums import Sums, few_clusters_error
+from unskew.estimators.sums import Sums
 from unskew.types import IntVector, Matrix, Vector
 
 Column: TypeAlias = Any
@@ -172,7 +173,11 @@ class TermSums:
         is_used = self.n_requests > 0
         n_clusters = int(is_used.sum())
         if n_clusters < 2:
-            raise few_clusters_error(n_clusters)
+            raise UsageError(
+                "standard errors need at least 2 users; the log has 1.",
+                parameter="cluster",
+                remedy="Pass `cluster='request'` if the requests of one user are independent.",
+            )
         value, influence = self._find_influence()
         if added_influence is not None:
             influence = influence + added_influence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -53,8 +53,15 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
     targets = _find_targets(request)
     if _choose_policy_reader(request) == "duckdb":
         return _evaluate_with_duckdb(request, targets)
-    arms = tuple(column for column, _ in request.arms)
-    columns = _name_columns(request, (*request.target.values(), *request.ranking.values(), *arms))
+    columns = _name_columns(
+        request,
+        {
+            "target": request.target.values(),
+            "ranking": request.ranking.values(),
+            "arm": [column for column, _ in request.arms],
+            "regression": request.regression,
+        },
+    )
     candidates = None
     if request.candidates is not None:
         candidates = _read_candidates(read_table(request.candidates))
@@ -189,8 +196,10 @@ def _find_regression(request: PolicyRequest) -> tuple[str, str] | None:
     return request.regression[0], request.regression[1]
 
 
-def _name_columns(request: ImpressionRequest, other: tuple[str, ...] = ()) -> ImpressionColumns:
-    regression = getattr(request, "regression", ())
+def _name_columns(
+    request: ImpressionRequest, other: Mapping[str, Iterable[str]] | None = None
+) -> ImpressionColumns:
+    """The columns to read; ``other`` are further ones, by the argument that names them."""
     return ImpressionColumns(
         request.request,
         request.user,
@@ -198,7 +207,7 @@ def _name_columns(request: ImpressionRequest, other: tuple[str, ...] = ()) -> Im
         request.position,
         request.reward,
         request.probability,
-        tuple(dict.fromkeys([*other, *regression])),
+        {name: argument for argument, names in (other or {}).items() for name in names},
     )
 
 
@@ -299,7 +308,7 @@ def validate_impression_file(request: ImpressionRequest) -> ImpressionValidation
 
 def estimate_position_bias(request: PositionBiasRequest) -> ExaminationCurve:
     """The examination curve, from a file of impressions."""
-    other = () if request.swap is None else (request.swap,)
+    other = {} if request.swap is None else {"swap": [request.swap]}
     model = PositionBias(
         request.cell,
         request.method,
@@ -311,7 +320,9 @@ def estimate_position_bias(request: PositionBiasRequest) -> ExaminationCurve:
     return model.fit(_read_whole(request, other)).curve_
 
 
-def _read_whole(request: ImpressionRequest, other: tuple[str, ...] = ()) -> Impressions:
+def _read_whole(
+    request: ImpressionRequest, other: Mapping[str, Iterable[str]] | None = None
+) -> Impressions:
     parts = iterate_impressions(
         open_log(request),
         _name_columns(request, other),
