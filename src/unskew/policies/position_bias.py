@@ -79,7 +79,7 @@ class ExaminationCurve(Result):
 
     def to_columns(self) -> dict[str, Any]:
         """One row for each position."""
-        quantiles = [t_quantile(self.level, degrees) for degrees in self.degrees]
+        quantiles = np.array([t_quantile(self.level, degrees) for degrees in self.degrees])
         width = quantiles * np.sqrt(np.diag(self.log_covariance))
         return {
             "position": self.positions.tolist(),
@@ -223,17 +223,16 @@ class PositionBias(Configurable):
         clusters = np.unique(clicked.cluster)
         n_others = max(clusters.size - 1, 1)
         covariance: Matrix = clusters.size / n_others * influence.T @ influence
-        degrees = np.minimum(_find_degrees(influence), n_others)
+        most = n_others if self.method == "conditional" else min(n_others, self.n_bootstrap - 1)
         if self.method == "all_pairs":
             log_curve = estimate_all_pairs(table, log_curve)
             covariance = self._bootstrap(table, log_curve)
-            degrees = np.minimum(degrees, self.n_bootstrap - 1)
         self.curve_ = self._make_curve(
             shown,
             table.positions,
             log_curve,
             covariance,
-            degrees,
+            _find_degrees(influence, most),
             n_informative=float(table.clicks_of_cell.sum()),
         )
         return self
@@ -352,13 +351,15 @@ class PositionBias(Configurable):
         )
 
 
-def _find_degrees(influence: Matrix) -> Vector:
+def _find_degrees(influence: Matrix, most: float) -> Vector:
     """Degrees of freedom of the sum of squares of each column; infinite if it is 0."""
     squares = np.square(influence)
     fourth = np.square(squares).sum(axis=0)
-    total = 2 * np.square(squares.sum(axis=0))
-    degrees = np.divide(total, fourth, out=np.full(fourth.size, np.inf), where=fourth > 0)
-    return np.maximum(degrees, 1.0)
+    degrees = np.full(fourth.size, np.inf)
+    is_used = fourth > 0
+    total = 2 * np.square(squares.sum(axis=0)[is_used])
+    degrees[is_used] = np.clip(total / fourth[is_used], 1.0, most)
+    return degrees
 
 
 def _require_clicks(shown: Impressions) -> None:
