@@ -42,7 +42,7 @@ FENCES = {
     "threadpoolctl": ("threads.py",),
     "pooch": ("datasets/",),
     "pyarrow": ("io/files.py", "io/writing.py", "engines/spark"),
-    "duckdb": ("io/duckdb_files.py", "io/sorted_files.py"),
+    "duckdb": ("io/duckdb_files.py", "io/duckdb_files.py"),
     "narwhals": ("data/frames.py", "evaluation/backends/narwhals/", "policies/frame"),
 }
 BANNED_NAMES = {"utils", "base", "common", "helpers"}

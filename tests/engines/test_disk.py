@@ -21,7 +21,7 @@ from unskew.errors import (
     EmptyLogError,
     UsageError,
 )
-from unskew.io import sorted_files
+from unskew.io import duckdb_files
 from unskew.models.matrix_factorization import MatrixFactorization
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'unskew[duckdb]'")
@@ -57,7 +57,7 @@ def test_the_fit_is_that_of_the_log_in_memory(
     path: Path, normalize: Any, column: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches of 64 cells end within rows."""
-    monkeypatch.setattr(sorted_files, "BATCH_ROWS", 64)
+    monkeypatch.setattr(duckdb_files, "BATCH_ROWS", 64)
     model = MatrixFactorization(**SHORT, normalize=normalize)
     there = model.fit(path, column, engine=DiskEngine())
     here = MatrixFactorization(**SHORT, normalize=normalize).fit(LOG, P if column else None)

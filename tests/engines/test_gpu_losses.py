@@ -16,7 +16,7 @@ from unskew.models.matrix_factorization import MatrixFactorization
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'unskew[gpu]'")
 
 from unskew.engines import DiskEngine, GpuEngine, SparkEngine  # noqa: E402
-from unskew.engines.gpu import log_loss  # noqa: E402
+from unskew.engines.gpu import solving  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
@@ -41,7 +41,7 @@ def predict_all(model: Any) -> np.ndarray:
 def test_log_loss_reaches_the_same_optimum(
     engine: Any, offsets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_loss, "NUMBERS_AT_A_TIME", 200)  # cells of a block in many parts
+    monkeypatch.setattr(solving, "NUMBERS_AT_A_TIME", 200)  # cells of a block in many parts
     here, there = (
         LogisticFactorization(
             3, 1.0, offsets=offsets, relevance_threshold=4, tol=1e-9, max_iter=400

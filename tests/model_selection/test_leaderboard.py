@@ -23,9 +23,8 @@ from unskew.model_selection.leaderboard import (
     rank_learners,
     summarize_trials,
 )
-from unskew.model_selection.learners import Learner, find_learners, make_learner
+from unskew.model_selection.learners import Learner, TrialSetup, find_learners, make_learner
 from unskew.model_selection.protocols import PROTOCOLS, LeaderboardData, RandomTestData
-from unskew.model_selection.trials import TrialSetup
 from unskew.models import RECOMMENDERS
 from unskew.models.baselines import GlobalMean, OffsetsOnly
 from unskew.models.factor_recommender import FactorRecommender

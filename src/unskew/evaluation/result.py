@@ -23,7 +23,7 @@ from unskew.data.estimation import (
 from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
-from unskew.estimators.choice import main_estimator
+from unskew.estimators import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.cells import ClusterChoice

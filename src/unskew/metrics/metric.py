@@ -17,6 +17,8 @@ from unskew.settings import Instance, is_finite_number
 from unskew.types import IntVector, UserFunction, Vector
 
 LARGEST_TOP = 2**31 - 1
+MAX_LEVELS = 101
+"""The most levels of a scale of whole numbers, such as 0 to 100."""
 Bounds: TypeAlias = tuple[float, float]
 """The least and the largest possible value of a metric; either may be infinite."""
 

@@ -9,11 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from unskew.metrics import METRICS
-from unskew.metrics.metric import Bounds, Delta, MetricInput
+from unskew.metrics.metric import MAX_LEVELS, Bounds, Delta, MetricInput
 from unskew.types import Vector
-
-MAX_LEVELS = 101
-"""The most levels of a scale of whole numbers, such as 0 to 100."""
 
 
 def squared_error(rating: Vector, prediction: Vector) -> Vector:

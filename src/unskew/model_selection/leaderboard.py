@@ -20,7 +20,14 @@ from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
 from unskew.metrics.metric import Delta, find_metric
 from unskew.model_selection.grids import WRITTEN
-from unskew.model_selection.learners import Learner, find_learners
+from unskew.model_selection.learners import (
+    LOSSES,
+    Learner,
+    LearnerTrial,
+    Trial,
+    TrialSetup,
+    find_learners,
+)
 from unskew.model_selection.protocols import (
     DEFAULT_PROTOCOLS,
     PROTOCOLS,
@@ -28,7 +35,6 @@ from unskew.model_selection.protocols import (
     Protocol,
     RandomTestData,
 )
-from unskew.model_selection.trials import LOSSES, LearnerTrial, Trial, TrialSetup
 from unskew.progress import Track, no_progress, progress_bar
 from unskew.settings import Flag, Instance, WholeNumber, describe, require_list, require_name
 from unskew.tables import count_noun, join_words

@@ -22,13 +22,17 @@ comparisons, checks) is the same code. What an engine has to provide is a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from unskew.registry import Registry, exported_names
 
 if TYPE_CHECKING:
-    from unskew.policies.estimators import PolicyEstimator
+    from unskew.policies.columns import RequestColumns
+    from unskew.policies.terms import Term
 
+PolicyEstimator: TypeAlias = "Callable[[RequestColumns], list[Term]]"
+"""Turns the columns of a request into terms, with + - * alone."""
 POLICY_ESTIMATORS: Registry[PolicyEstimator] = Registry("policy estimator", "unskew.policies")
 """Traits: ``order``, ``needs`` (which columns it reads), ``unbiased_if`` (a condition) and
 ``assumes`` (0 if nothing about users, else how much)."""

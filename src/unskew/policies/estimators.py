@@ -22,14 +22,10 @@ slot, except for ``snpbm``, whose weights have mean 1 only over all slots togeth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
-from unskew.policies import POLICY_ESTIMATORS
+from unskew.policies import POLICY_ESTIMATORS, PolicyEstimator
 from unskew.policies.columns import RequestColumns
 from unskew.policies.terms import Column, Term, total
-
-PolicyEstimator: TypeAlias = Callable[[RequestColumns], list[Term]]
-"""Turns the columns of a request into terms, with + - * alone."""
 
 
 def _declare(

@@ -21,14 +21,16 @@ from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import list_weight_terms
 from unskew.policies.evaluate import check_targets
 from unskew.policies.frame_columns import Formula, FrameColumns, FramePolicy, bind_to_frame
-from unskew.policies.frame_pivot import (
+from unskew.policies.frame_rows import (
     CLUSTER,
     FLAGS,
+    ImpressionRows,
+    RowTotals,
     Table,
+    fetch,
     pivot_requests,
     require_whole_requests,
 )
-from unskew.policies.frame_rows import ImpressionRows, RowTotals, fetch
 from unskew.policies.plan import (
     PolicyCluster,
     PolicyPlan,

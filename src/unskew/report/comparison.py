@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from unskew.estimators import ESTIMATORS
-from unskew.estimators.choice import corrects_selection, main_estimator, split_estimators
+from unskew.estimators import ESTIMATORS, corrects_selection, main_estimator, split_estimators
 from unskew.metrics import metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from unskew.errors import UsageError
-from unskew.estimators.choice import main_estimator
+from unskew.estimators import main_estimator
 from unskew.metrics import metric_label
 from unskew.metrics.metric import find_list_length
 from unskew.report import PAGES

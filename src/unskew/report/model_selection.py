@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from unskew.estimators.choice import corrects_selection
+from unskew.estimators import corrects_selection
 from unskew.metrics import METRICS, metric_label
 from unskew.report import PAGES
 from unskew.report.charts import (

@@ -23,7 +23,7 @@ from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import Objective, SortedCells, even_ranges
 from unskew.factorization.penalty import Side
 from unskew.factorization.solution import minimize
-from unskew.io.sorted_files import BATCH_ROWS, CellBatch, ParquetLog
+from unskew.io.duckdb_files import BATCH_ROWS, CellBatch, ParquetLog
 from unskew.kernels.rows import add_weights, entry_type
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, SeenItems, Vector

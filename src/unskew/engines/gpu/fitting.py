@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from unskew.engines.gpu.cells import CellBlocks, find_devices, sort_both_ways, to_host
-from unskew.engines.gpu.log_loss import DeviceLogLoss
-from unskew.engines.gpu.solving import DeviceSweeps, choose_row_solver
+from unskew.engines.gpu.solving import DeviceLogLoss, DeviceSweeps, choose_row_solver
 from unskew.engines.gpu.sweeps import factors_to_host
 from unskew.errors import UsageError
 from unskew.factorization.engine import FitRequest, FitResult

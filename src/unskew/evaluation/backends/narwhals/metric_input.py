@@ -13,8 +13,12 @@ from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, 
 from unskew.evaluation.backends.narwhals.log import FrameLog, position_column, prediction_column
 from unskew.evaluation.backends.narwhals.sums import KEPT, SumTerms
 from unskew.evaluation.backends.narwhals.table import GROUP, FrameTable, Totals
-from unskew.metrics.metric import MetricInput, nothing_relevant_error, unclear_relevance_error
-from unskew.metrics.rating import MAX_LEVELS
+from unskew.metrics.metric import (
+    MAX_LEVELS,
+    MetricInput,
+    nothing_relevant_error,
+    unclear_relevance_error,
+)
 from unskew.ranking.positions import Positions
 from unskew.types import Vector
 
