@@ -20,7 +20,7 @@ from unskew.models.matrix_factorization import MatrixFactorization
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
 
-from unskew.engines.spark import executors
+from unskew.engines.spark import fitting
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
@@ -104,8 +104,8 @@ def test_a_model_without_users_on_spark_is_named() -> None:
 
 
 def test_executors_are_checked_once_and_count_their_tasks(spark: Any) -> None:
-    assert executors.check_executors(spark) == 2
-    assert spark in executors._N_TASKS
+    assert fitting.check_executors(spark) == 2
+    assert spark in fitting._N_TASKS
 
 
 def test_a_python_that_cannot_be_started_is_one_sentence(
@@ -113,7 +113,7 @@ def test_a_python_that_cannot_be_started_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
     with pytest.raises(UsageError) as caught:
-        executors._probe_executors(spark)
+        fitting._probe_executors(spark)
 
     text = str(caught.value)
     assert text.startswith(
@@ -136,6 +136,6 @@ def test_a_python_that_cannot_be_started_is_one_sentence(
 )
 def test_what_spark_says_in_a_page_becomes_one_sentence(text: str, expected: str) -> None:
     with pytest.raises(UsageError, match=f"the executors of Spark .*{expected}"):
-        executors._raise_named(RuntimeError(text))
+        fitting._raise_named(RuntimeError(text))
     with pytest.raises(RuntimeError, match="something else"):
-        executors._raise_named(RuntimeError("something else"))
+        fitting._raise_named(RuntimeError("something else"))

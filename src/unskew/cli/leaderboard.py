@@ -90,7 +90,7 @@ def leaderboard(
       unskew leaderboard simulation --seeds 3
       unskew leaderboard log.csv --test random.csv --propensity p --json
     """  # noqa: D301
-    from unskew.workflows.leaderboard import rank_all_learners
+    from unskew.workflows.training import rank_all_learners
 
     board = rank_all_learners(_open_data(request, path), request, verbose=is_progress_shown(quiet))
     if output is not None:
@@ -103,7 +103,7 @@ def leaderboard(
 
 def _open_data(request: LeaderboardRequest, path: str | None) -> LeaderboardData:
     """The world with this name, else the log in this file."""
-    from unskew.workflows.leaderboard import read_test_data
+    from unskew.workflows.training import read_test_data
 
     if request.log in WORLDS:
         if request.test is not None:

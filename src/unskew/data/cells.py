@@ -202,3 +202,13 @@ def split_groups(starts: RowStarts, n_parts: int) -> list[tuple[int, int]]:
     """
     cuts = np.searchsorted(starts, np.linspace(0, starts[-1], n_parts + 1)[1:-1])
     return list(pairwise(np.unique(np.concatenate([[0], cuts, [starts.size - 1]])).tolist()))
+
+
+def describe_duplicates(count: int) -> str:
+    """How errors and notes count rows whose cell occurs in an earlier row.
+
+    >>> describe_duplicates(1)
+    '1 row repeats a (user, item) of an earlier row'
+    """
+    verb = "row repeats" if count == 1 else "rows repeat"
+    return f"{count:,} {verb} a (user, item) of an earlier row"

@@ -1,4 +1,4 @@
-"""Ids of any hashable type to int32 codes and back."""
+"""Ids of any hashable type to int32 codes and back, and checks of codes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import refuse_masked
-from unskew.errors import BadRatingError, DuplicateCellError, UsageError
+from unskew.errors import BadRatingError, DuplicateCellError, UniverseError, UsageError
 from unskew.settings import describe
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
 
 Ids: TypeAlias = npt.NDArray[Any]
+MAX_CODES = 2**31 - 1
+"""Codes of users and items are int32."""
 IDS_AT_ONCE = 1 << 20
 """Ids that are sorted at once: less than half a second of work."""
 
@@ -270,3 +272,58 @@ def _compare_exactly(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     if one.kind in "iu" and other.kind in "iu":
         return np.promote_types(one, other).kind in "iu"
     return one.kind == other.kind and one.kind in "fmM"
+
+
+def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
+    """Codes as int32; an error unless they are whole numbers from 0 to ``size - 1``."""
+    try:
+        values = np.asarray(codes)
+    except ValueError as error:  # lists of different lengths
+        raise BadRatingError(
+            f"{kind} codes must be one column of whole numbers; got lists of different lengths.",
+            parameter=kind,
+        ) from error
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        raise BadRatingError(
+            f"{kind} codes must be one column of whole numbers; "
+            f"got {values.dtype} of shape {values.shape}.",
+            parameter=kind,
+            remedy="For other ids, use Ratings.from_arrays.",
+        )
+    if values.size and values.dtype.kind in "iu" and 0 <= values.min() <= values.max() < size:
+        return values.astype(np.int32)
+    is_valid = (values >= 0) & (values < size) & (values == np.floor(values))
+    if not is_valid.all():
+        row = int(is_valid.argmin())
+        raise UniverseError(
+            f"{kind} {values[row]} at row {row} is outside the matrix, "
+            f"whose {kind}s are the whole numbers 0 to {size - 1}.",
+            parameter=kind,
+            value=values[row].item(),
+            where=f"row {row}",
+            remedy="Codes count from 0. For ids, such as numbers from 1 on, use "
+            "Ratings.from_arrays.",
+        )
+    return values.astype(np.int32)
+
+
+def matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
+    """The ids of the rows or columns of a matrix: those listed, or 0, 1, 2, ..."""
+    if size > MAX_CODES:
+        raise UniverseError(
+            f"a matrix can have {MAX_CODES:,} {kind}s; this one has {size:,}.",
+            parameter="shape",
+            value=size,
+            remedy="List the ids of the log with Ratings.from_arrays, and pass `universe`.",
+        )
+    if listed is None:
+        return np.arange(size)
+    ids = check_id_list(listed, kind=kind)
+    if len(ids) != size:
+        raise BadRatingError(
+            f"the matrix has {size} {kind}s, but `{kind}s=...` lists {len(ids)}.",
+            parameter=f"{kind}s",
+            remedy=f"List one id for each {'row' if kind == 'user' else 'column'} of the matrix, "
+            f"or leave `{kind}s` out to number them 0, 1, 2, ...",
+        )
+    return ids

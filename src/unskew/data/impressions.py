@@ -28,6 +28,7 @@ from unskew.data.frames import id_column, make_frame, number_column, number_colu
 from unskew.data.ids import (
     Ids,
     as_ids,
+    check_codes,
     encode_ids,
     find_codes,
     format_id,
@@ -42,7 +43,7 @@ from unskew.data.impression_checks import (
     check_slots,
     drop_copies,
 )
-from unskew.data.ratings import Ratings, check_codes
+from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import (
     BadImpressionError,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.cells import cell_numbers, find_duplicates, last_rows
+from unskew.data.cells import cell_numbers, describe_duplicates, find_duplicates, last_rows
 from unskew.data.checks import float_array, require_rows, row_number, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import (
@@ -25,9 +25,10 @@ from unskew.data.frames import (
 from unskew.data.ids import (
     Ids,
     as_ids,
-    check_id_list,
+    check_codes,
     encode_ids,
     format_id,
+    matrix_ids,
     require_no_missing_ids,
 )
 from unskew.data.parts import Part
@@ -44,7 +45,6 @@ from unskew.errors import (
     DataError,
     DuplicateCellError,
     EmptyLogError,
-    UniverseError,
     UnknownNameError,
     UsageError,
 )
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
 HTML_ROWS = 5
 """Ratings that a notebook shows of a log."""
-MAX_CODES = 2**31 - 1
-"""Codes of users and items are int32."""
 _ARRAYS = ("user", "item", "rating", "users", "items", "timestamp", "examination")
 
 
@@ -382,8 +380,8 @@ class Ratings:
         user_codes = check_codes(user, universe.n_users, kind="user")
         item_codes = check_codes(item, universe.n_items, kind="item")
         _require_same_length(user_codes, item_codes, ratings)
-        user_vocabulary = _matrix_ids(universe.n_users, users, kind="user")
-        item_vocabulary = _matrix_ids(universe.n_items, items, kind="item")
+        user_vocabulary = matrix_ids(universe.n_users, users, kind="user")
+        item_vocabulary = matrix_ids(universe.n_items, items, kind="item")
         log = cls._from_valid(
             user=user_codes,
             item=item_codes,
@@ -609,61 +607,6 @@ def _require_matrix(shape: tuple[int, ...]) -> None:
         )
 
 
-def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
-    """Codes as int32; an error unless they are whole numbers from 0 to ``size - 1``."""
-    try:
-        values = np.asarray(codes)
-    except ValueError as error:  # lists of different lengths
-        raise BadRatingError(
-            f"{kind} codes must be one column of whole numbers; got lists of different lengths.",
-            parameter=kind,
-        ) from error
-    if values.ndim != 1 or values.dtype.kind not in "iuf":
-        raise BadRatingError(
-            f"{kind} codes must be one column of whole numbers; "
-            f"got {values.dtype} of shape {values.shape}.",
-            parameter=kind,
-            remedy="For other ids, use Ratings.from_arrays.",
-        )
-    if values.size and values.dtype.kind in "iu" and 0 <= values.min() <= values.max() < size:
-        return values.astype(np.int32)
-    is_valid = (values >= 0) & (values < size) & (values == np.floor(values))
-    if not is_valid.all():
-        row = int(is_valid.argmin())
-        raise UniverseError(
-            f"{kind} {values[row]} at row {row} is outside the matrix, "
-            f"whose {kind}s are the whole numbers 0 to {size - 1}.",
-            parameter=kind,
-            value=values[row].item(),
-            where=f"row {row}",
-            remedy="Codes count from 0. For ids, such as numbers from 1 on, use "
-            "Ratings.from_arrays.",
-        )
-    return values.astype(np.int32)
-
-
-def _matrix_ids(size: int, listed: npt.ArrayLike | None, *, kind: str) -> Ids:
-    """The ids of the rows or columns of a matrix: those listed, or 0, 1, 2, ..."""
-    if size > MAX_CODES:
-        raise UniverseError(
-            f"a matrix can have {MAX_CODES:,} {kind}s; this one has {size:,}.",
-            parameter="shape",
-            value=size,
-            remedy="List the ids of the log with Ratings.from_arrays, and pass `universe`.",
-        )
-    if listed is None:
-        return np.arange(size)
-    ids = check_id_list(listed, kind=kind)
-    if len(ids) != size:
-        raise BadRatingError(
-            f"the matrix has {size} {kind}s, but `{kind}s=...` lists {len(ids)}.",
-            parameter=f"{kind}s",
-            remedy=f"List one id for each {'row' if kind == 'user' else 'column'} of the matrix, "
-            f"or leave `{kind}s` out to number them 0, 1, 2, ...",
-        )
-    return ids
-
-
 def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
     """The log with each cell once; see :meth:`Ratings.from_frame` for the rules."""
     if not isinstance(rule, str) or rule not in ("raise", "mean", "last"):
@@ -687,16 +630,6 @@ def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
         where=log.name_cell(row),
         remedy="Choose `duplicates='mean'` or `duplicates='last'`, or aggregate first.",
     )
-
-
-def describe_duplicates(count: int) -> str:
-    """How errors and notes count rows whose cell occurs in an earlier row.
-
-    >>> describe_duplicates(1)
-    '1 row repeats a (user, item) of an earlier row'
-    """
-    verb = "row repeats" if count == 1 else "rows repeat"
-    return f"{count:,} {verb} a (user, item) of an earlier row"
 
 
 def require_log(log: object) -> None:

@@ -12,6 +12,7 @@ from unskew.data.cells import (
     CellNumbers,
     RowNumbers,
     cell_numbers,
+    describe_duplicates,
     find_cells,
     find_duplicates,
     last_rows,
@@ -26,7 +27,7 @@ from unskew.data.ids import (
     object_array,
 )
 from unskew.data.propensities import SMALLEST
-from unskew.data.ratings import Ratings, describe_duplicates
+from unskew.data.ratings import Ratings
 from unskew.data.timestamps import Timestamps, parse_dates
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadFileError, DuplicateCellError, EmptyLogError

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import pickle
+import re
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark import StorageLevel, cloudpickle
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, StructField, StructType
 
+from unskew._version import __version__
 from unskew.data.checks import whole_number
 from unskew.data.clicks import require_threshold
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.universe import Universe
 from unskew.engines.spark.blocks import BlockTotals, UserBlock, UserBlocks
-from unskew.engines.spark.executors import check_executors
 from unskew.engines.spark.frame import LogCounts, SparkLog
 from unskew.engines.spark.solving import (
     ItemFactors,
@@ -43,6 +46,7 @@ from unskew.types import SeenItems
 
 if TYPE_CHECKING:
     from unskew.engines.spark.engine import SparkEngine
+
 
 CELLS_PER_BLOCK = 1 << 24
 MAX_SUM_BYTES = 1 << 29
@@ -272,3 +276,92 @@ def _collect_users(
     seen = starts.astype(np.int64), np.concatenate(opposite)[index].astype(np.int32)
     user_factors, user_offset = np.concatenate(factors)[order], np.concatenate(offset)[order]
     return users, items.with_users(user_factors, user_offset), seen
+
+
+def describe_python(batches: Iterator[Any]) -> Iterator[Any]:
+    """One row for a task: the version of ``unskew`` there, and the modules that are missing.
+
+    It must run where ``unskew`` is missing: it is sent to the executors by value, and reads
+    nothing of this module.
+    """
+    from importlib.util import find_spec
+    from socket import gethostname
+
+    import pyarrow
+
+    for _ in batches:
+        pass
+    missing = [name for name in ("unskew", "numba", "scipy") if find_spec(name) is None]
+    version: str | None = None
+    if "unskew" not in missing:
+        from unskew import _version
+
+        version = _version.__version__
+    columns = {"host": [gethostname()], "version": [version], "missing": [" ".join(missing)]}
+    text = pyarrow.string()
+    yield pyarrow.record_batch({name: pyarrow.array(v, text) for name, v in columns.items()})
+
+
+ROWS = 1 << 16
+"""Rows of the job that tries all executors: Spark divides them among all tasks."""
+PROBLEMS = {
+    r"Python in worker has different version:? *\(?([\d.]+)": "run Python {0}, and this process "
+    f"runs Python {sys.version_info.major}.{sys.version_info.minor}",
+    r"No module named '?([\w.]+)": "have no Python module {0!r}",
+    r'Cannot run program "([^"]+)"': "cannot start {0}",
+}
+"""What Spark's error says of a Python that cannot run tasks, and what we say of the executors."""
+_N_TASKS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+def check_executors(session: SparkSession) -> int:
+    """How many tasks the cluster runs at once; raise an error if its Python cannot run them.
+
+    The job is run once for a session. It has as many tasks as run at once, so it usually, but not
+    surely, reaches every executor.
+    """
+    if session not in _N_TASKS:
+        _N_TASKS[session] = _probe_executors(session)
+    return _N_TASKS[session]
+
+
+def _probe_executors(session: SparkSession) -> int:
+    this_module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(this_module)  # type: ignore[no-untyped-call]
+    try:
+        rows = session.range(ROWS).mapInArrow(
+            describe_python, "host string, version string, missing string"
+        )
+        tasks = rows.toArrow().to_pylist()
+    except Exception as error:  # Spark wraps what a worker says in errors of many types
+        _raise_named(error)
+    finally:
+        cloudpickle.unregister_pickle_by_value(this_module)  # type: ignore[no-untyped-call]
+    for row in tasks:
+        if row["missing"]:
+            missing = " and ".join(map(repr, row["missing"].split()))
+            raise _executor_error(f"have no Python module {missing}", row["host"])
+        if row["version"] != __version__:
+            raise _executor_error(
+                f"have unskew {row['version']}, and this process has {__version__}", row["host"]
+            )
+    return len(tasks)
+
+
+def _raise_named(error: Exception) -> NoReturn:
+    """Raise one sentence for what Spark says in a page, or the error itself if it is another."""
+    for pattern, problem in PROBLEMS.items():
+        match = re.search(pattern, str(error))
+        if match:
+            raise _executor_error(problem.format(*match.groups())) from None
+    raise error
+
+
+def _executor_error(problem: str, host: str | None = None) -> UsageError:
+    where = "" if host is None else f" on {host}"
+    return UsageError(
+        f"the executors of Spark{where} {problem}.",
+        parameter="engine",
+        remedy="Before the session starts, set PYSPARK_PYTHON to a Python with 'unskew[spark]' on "
+        f"every machine (here {sys.executable}), or ship one with spark.archives.",
+    )
