@@ -42,6 +42,8 @@ from unskew.settings import Number, OneOf, describe
 from unskew.tables import count_noun
 from unskew.types import Matrix, Vector
 
+SAME_SUM = 1e-6
+"""The sum of shares may differ from 1 by this much."""
 FindCandidates = Callable[[], RequestCandidates]
 """The candidates of each request, read when they are first needed."""
 
