@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 import threading
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -25,29 +26,44 @@ def test_workers_of_another_process_run_in_the_calling_thread() -> None:
     assert copy.map(abs, [-2, 3]) == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (KeyboardInterrupt, ["addTag", "interruptTag", "removeTag"]),
-        (WorkStopped, ["addTag", "interruptTag", "removeTag"]),
-        (ValueError, ["addTag", "removeTag"]),
-    ],
-)
+CLASSIC = ["addJobTag", "cancelJobsWithTag", "removeJobTag"]
+CONNECT = ["addTag", "interruptTag", "removeTag"]
+
+
+class ConnectSession:
+    """A session of Spark Connect, which has no context."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self, methods: Mock) -> None:
+        self.addTag, self.removeTag = methods.addTag, methods.removeTag
+        self.interruptTag = methods.interruptTag
+
+
+def make_session(names: list[str]) -> tuple[Any, Mock]:
+    """A session, and the object whose methods have these names."""
+    methods = Mock()
+    return (ConnectSession(methods) if names is CONNECT else Mock(sparkContext=methods)), methods
+
+
+@pytest.mark.parametrize("names", [CLASSIC, CONNECT])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, WorkStopped, ValueError])
 def test_an_interrupt_cancels_the_jobs_on_spark(
-    error: type[BaseException], expected: list[str]
+    error: type[BaseException], names: list[str]
 ) -> None:
-    session = Mock()
+    session, owner = make_session(names)
 
     with pytest.raises(error), cancel_jobs_on_interrupt(session):
         raise error
 
-    assert [call[0] for call in session.method_calls] == expected
-    assert len({call.args for call in session.method_calls}) == 1
+    is_interrupt = error is not ValueError
+    assert [call[0] for call in owner.method_calls] == (names if is_interrupt else names[::2])
+    assert len({call.args for call in owner.method_calls}) == 1
 
 
 def test_an_interrupt_is_not_hidden_by_the_error_of_the_job_that_it_cancelled() -> None:
     session, asked = Mock(), threading.Event()
-    session.interruptTag.side_effect = lambda _: asked.set()
+    session.sparkContext.cancelJobsWithTag.side_effect = lambda _: asked.set()
     before = signal.getsignal(signal.SIGINT)
 
     def wait_for_spark() -> None:
@@ -63,9 +79,25 @@ def test_an_interrupt_is_not_hidden_by_the_error_of_the_job_that_it_cancelled() 
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_jobs_are_cancelled_until_the_caller_goes_on() -> None:
+    """The first request may come between two jobs of a query."""
+    session, third = Mock(), threading.Event()
+    cancel = session.sparkContext.cancelJobsWithTag
+    cancel.side_effect = lambda _: third.set() if cancel.call_count == 3 else None
+
+    def wait_for_spark() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            assert third.wait(60)
+
+    with pytest.raises(KeyboardInterrupt), cancel_jobs_on_interrupt(session):
+        wait_for_spark()
+
+
 def test_a_session_that_is_gone_does_not_hide_the_interrupt() -> None:
     session = Mock()
-    session.interruptTag.side_effect = OSError
+    session.sparkContext.cancelJobsWithTag.side_effect = OSError
 
     with pytest.raises(KeyboardInterrupt), cancel_jobs_on_interrupt(session):
         raise KeyboardInterrupt

@@ -18,6 +18,8 @@ from unskew.errors import UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
+SECONDS_BETWEEN_REQUESTS = 0.05
+"""The pause between two requests to cancel the jobs of a Spark session."""
 
 
 def count_threads(n_threads: int | None) -> int:
@@ -114,13 +116,20 @@ def cancel_jobs_on_interrupt(session: Any) -> Iterator[None]:
     """Cancel the jobs that this thread starts on a Spark session if it is interrupted (Ctrl-C).
 
     Without this, Python waits until the running job has ended. A thread of its own sends the
-    request, because the connection of this one may wait for the job.
+    request, because the connection of this one may wait for the job. It repeats the request until
+    this thread goes on: one query is several jobs, and a request between two of them cancels none.
     """
-    tag, was_interrupted = f"unskew-{uuid4().hex}", False
+    tag, was_interrupted, has_ended = f"unskew-{uuid4().hex}", False, threading.Event()
+    add_tag, cancel_tag, remove_tag = _find_tag_methods(session)
 
     def cancel() -> None:
         with suppress(Exception):  # the session may be gone
-            session.interruptTag(tag)
+            cancel_tag(tag)
+
+    def cancel_until_the_end() -> None:
+        cancel()
+        while not has_ended.wait(SECONDS_BETWEEN_REQUESTS):
+            cancel()
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal was_interrupted
@@ -128,12 +137,12 @@ def cancel_jobs_on_interrupt(session: Any) -> Iterator[None]:
             before(number, frame)
         except BaseException:
             was_interrupted = True
-            threading.Thread(target=cancel, daemon=True).start()
+            threading.Thread(target=cancel_until_the_end, daemon=True).start()
             raise
 
     before: Any = signal.getsignal(signal.SIGINT)
     handles = threading.current_thread() is threading.main_thread() and callable(before)
-    session.addTag(tag)
+    add_tag(tag)
     try:
         if handles:
             signal.signal(signal.SIGINT, handle)
@@ -146,10 +155,24 @@ def cancel_jobs_on_interrupt(session: Any) -> Iterator[None]:
         cancel()
         raise
     finally:
+        has_ended.set()
         if handles:
             signal.signal(signal.SIGINT, before)
         with suppress(Exception):
-            session.removeTag(tag)
+            remove_tag(tag)
+
+
+def _find_tag_methods(session: Any) -> tuple[Callable[[str], object], ...]:
+    """How jobs of a Spark session are tagged, cancelled by their tag, and tagged no longer.
+
+    The tags of a session in the driver are known only to the thread that added them, so another
+    thread cannot cancel by them. Those of its context are known to all threads. Spark Connect has
+    no context.
+    """
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        return session.addTag, session.interruptTag, session.removeTag
+    context = session.sparkContext
+    return context.addJobTag, context.cancelJobsWithTag, context.removeJobTag
 
 
 @contextmanager

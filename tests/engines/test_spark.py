@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
@@ -34,6 +38,7 @@ from unskew.estimators.point import SNIPS, ItemNormalized, UserNormalized
 from unskew.metrics.metric import find_metric
 from unskew.model_selection.folds import Fold, LocalTraining
 from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.threads import cancel_jobs_on_interrupt
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
 
@@ -74,6 +79,33 @@ def changed(**columns: Any) -> pa.Table:
 @pytest.fixture(scope="module")
 def frame(spark: Any) -> Any:
     return spark.createDataFrame(pa.table(COLUMNS)).cache()
+
+
+def test_another_thread_can_cancel_the_jobs_of_an_interrupted_one(spark: Any) -> None:
+    """The job would take two minutes; an interrupt ends it although this thread waits for it."""
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            time.sleep(120)
+            yield batch
+
+    def interrupt() -> None:
+        while not spark.sparkContext.statusTracker().getActiveJobsIds():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    begin = time.perf_counter()
+    try:
+        with pytest.raises(KeyboardInterrupt), cancel_jobs_on_interrupt(spark):
+            spark.range(2).mapInArrow(wait, "id long").toArrow()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        thread.join()
+
+    assert time.perf_counter() - begin < 60
 
 
 # The same model as here

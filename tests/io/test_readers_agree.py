@@ -24,7 +24,7 @@ from pyarrow import parquet
 from unskew.data.columns import find_column
 from unskew.errors import BadFileError, ColumnError, DataError, UsageError
 from unskew.io.duckdb_files import open_relation
-from unskew.io.files import read_delimited_fast, read_table
+from unskew.io.files import read_delimited_fast, read_table, write_table
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable, require_column_names
 from unskew.io.text_files import read_delimited, read_json_lines
@@ -268,6 +268,35 @@ def test_duckdb_reads_parquet_files_as_pyarrow_does(tmp_path: Path, name: str) -
     source = FileSource(path, "parquet")
 
     assert outcome(read_with_duckdb, source) == list_rows(read_table(source))
+
+
+NAMES_WITH_A_MEANING = (
+    "rating=5/log",
+    "user=7/log",
+    "timestamp=1/item=2/log",
+    "log[12]",
+    "log*",
+    "log?",
+    "'; DROP TABLE x; --",
+)
+"""Names in which DuckDB may see columns of a data set in folders, patterns or SQL."""
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("name", NAMES_WITH_A_MEANING)
+def test_the_name_of_a_file_changes_nothing(tmp_path: Path, name: str, form: str) -> None:
+    """A folder that was named rating=5 once made every rating 5."""
+    columns = {"user": [1, 2], "item": [3, 4], "rating": [1.0, 2.0]}
+    write_table({key: [9, 9] for key in columns}, str(tmp_path / f"log1.{form}"))  # no match
+    path = tmp_path / f"{name}.{form}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_table({key: np.array(column) for key, column in columns.items()}, str(path))
+    source = FileSource.from_name(str(path))
+
+    with open_relation(source) as file:
+        assert file.columns == list(columns)
+    assert read_with_duckdb(source) == list_rows(read_table(source))
+    assert read_with_duckdb(source) == [("1", "3", 1.0), ("2", "4", 2.0)]
 
 
 def test_two_columns_of_one_name_are_refused_in_parquet_files(tmp_path: Path) -> None:

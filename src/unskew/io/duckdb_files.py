@@ -148,7 +148,9 @@ def _can_read(source: FileSource) -> bool:
 
 
 def _read_parquet(connection: Any, source: FileSource, folder: Path) -> Any:  # noqa: ARG001
-    relation = connection.read_parquet(_escape_pattern(str(source.path)))
+    relation = connection.read_parquet(
+        _escape_pattern(str(source.path)), hive_partitioning=False
+    )
     durations = list_duration_columns(source) if find_spec("pyarrow") else frozenset()
     columns = (
         f"to_microseconds({_quote(name)}) AS {_quote(name)}" if name in durations else _quote(name)
@@ -170,7 +172,7 @@ def _read_json_lines(connection: Any, source: FileSource, folder: Path) -> Any: 
     return connection.sql(
         f"SELECT {', '.join(map(_convert_json, types, types.values()))} "
         f"FROM read_json(?, format='newline_delimited', columns={_list_columns(types, 'JSON')}, "
-        f"maximum_object_size={MAX_OBJECT_BYTES})",
+        f"maximum_object_size={MAX_OBJECT_BYTES}, hive_partitioning=false)",
         params=[_escape_pattern(str(source.path))],
     )
 
@@ -216,7 +218,7 @@ def _read_delimited(connection: Any, source: FileSource, folder: Path) -> Any:
         f"columns={_list_columns(names, 'VARCHAR')}, header={has_header}, "
         f"delim='{source.delimiter}', quote='\"', escape='\"', comment='', skip=0, nullstr='', "
         "allow_quoted_nulls=true, null_padding=false, ignore_errors=false, strict_mode=true, "
-        f"max_line_size={MAX_LINE_BYTES})",
+        f"max_line_size={MAX_LINE_BYTES}, hive_partitioning=false)",
         params=[_escape_pattern(path)],
     )
 
@@ -341,7 +343,7 @@ class ParquetLog:
         )
         connection.execute("SET preserve_insertion_order = false")
         try:
-            relation = connection.read_parquet(path)
+            relation = connection.read_parquet(path, hive_partitioning=False)
         except duckdb.Error as error:
             reason = " ".join(str(error).split())[:200]
             raise BadFileError(
