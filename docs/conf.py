@@ -107,7 +107,12 @@ html_theme_options = {
     "footer_end": [],
     "show_prev_next": False,
 }
-html_sidebars = {"index": [], "install": [], "quickstart": [], "concepts": []}  # pages without subpages
+html_sidebars = {
+    "index": [],
+    "install": [],
+    "quickstart": [],
+    "concepts": [],
+}  # pages without subpages
 
 PACKAGES = {
     "evaluation": "Evaluate models",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,20 @@ def test_only_new_complete_lines_of_a_text_file_are_read(tmp_path: Path) -> None
     assert (values, is_unfinished) == ([5], False)
     assert read(path, position) == ([], position, False)
     assert position["n_rows"] == 5
+
+
+@pytest.mark.parametrize("start", ['1,"', '1,a\n2,"', '"', '1,""\n2,"a"\n3,"'])
+def test_the_time_for_an_open_quotation_mark_is_linear(start: str, tmp_path: Path) -> None:
+    """Of 100,000 lines after it, none is complete; each once was a search through all."""
+    path = tmp_path / "log.csv"
+    path.write_text("x,y\n" + start + "a,b,c\n" * 100_000)
+    n_complete = start.count("\n")
+
+    begin = time.process_time()
+    values, _, is_unfinished = read(path, {})
+
+    assert time.process_time() - begin < 2
+    assert (values, is_unfinished) == ([1, 2][:n_complete], True)
 
 
 def test_errors_count_the_lines_of_the_whole_file(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from pyarrow import parquet
 
 from unskew.data.columns import find_column
 from unskew.errors import BadFileError, ColumnError, DataError, UsageError
+from unskew.io import duckdb_files
 from unskew.io.duckdb_files import open_relation
-from unskew.io.files import read_delimited_fast, read_table, write_table
+from unskew.io.files import iterate_tables, read_delimited_fast, read_table, write_table
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable, require_column_names
 from unskew.io.text_files import read_delimited, read_json_lines
@@ -69,6 +70,10 @@ def read_with_duckdb(source: FileSource) -> Rows:
     return [
         (as_text(u), as_text(i), None if r is None or not np.isfinite(r) else r) for u, i, r in rows
     ]
+
+
+def read_in_batches(source: FileSource) -> Rows:
+    return [row for table in iterate_tables(source, 2) for row in list_rows(table)]
 
 
 def read_from_pipe(source: FileSource) -> Rows:
@@ -322,6 +327,19 @@ def test_a_parquet_file_that_is_cut_is_refused(
         read(FileSource(path, "parquet"))
 
 
+@pytest.mark.parametrize("read", [read_table, read_with_duckdb, read_in_batches])
+@pytest.mark.parametrize("damaged", [b"\xf0zzz", b"z\xffzz"])
+def test_a_column_name_that_is_not_utf8_is_refused(
+    tmp_path: Path, read: Callable[[FileSource], Any], damaged: bytes
+) -> None:
+    path = tmp_path / "log.parquet"
+    parquet.write_table(pa.table({name: [1, 2] for name in (*NAMES, "zzzz")}), path)
+    path.write_bytes(path.read_bytes().replace(b"zzzz", damaged))
+
+    with pytest.raises(BadFileError, match=r"log\.parquet"):
+        read(FileSource(path, "parquet"))
+
+
 # Size and time
 
 
@@ -339,6 +357,17 @@ def test_a_wide_file_is_read(tmp_path: Path) -> None:
     source = write_source(tmp_path, content.encode(), "csv", ())
 
     assert read_delimited(source).names == read_delimited_fast(source).names == tuple(columns)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_duckdb_refuses_more_columns_than_it_can_read_in_time(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duckdb_files, "MAX_COLUMNS", 50)
+    write_table({f"c{number}": [1] for number in range(51)}, str(tmp_path / f"log.{form}"))
+
+    with pytest.raises(BadFileError, match=r"51 columns; .* up to 50.* Use reader='memory'"):
+        read_with_duckdb(FileSource.from_name(str(tmp_path / f"log.{form}")))
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

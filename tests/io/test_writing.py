@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import os
 import stat
 import subprocess
@@ -13,10 +14,10 @@ import numpy as np
 import pytest
 
 import unskew
-from unskew.errors import FileWriteError, UnskewWarning, UsageError
+from unskew.errors import BadFileError, FileWriteError, UnskewWarning, UsageError
 from unskew.io import writing
 from unskew.io.files import write_table
-from unskew.io.writing import write_file
+from unskew.io.writing import write_blocks, write_file
 from unskew.models import GlobalMean
 
 
@@ -203,3 +204,28 @@ def test_recommendations_warn_too(tmp_path: Path) -> None:
 def test_names_of_columns_are_texts_too(tmp_path: Path) -> None:
     with pytest.warns(UnskewWarning, match="in column '=A1'"):
         write_table({"=A1": np.array(["x"])}, str(tmp_path / "x.csv"))
+
+
+IDS = {
+    "dates and text": [datetime.date(2020, 1, 1), "a"],
+    "days of NumPy": [np.datetime64("2020-01-01"), "a"],
+    "numbers and flags": [True, 7],
+    "tuples": [(1, "a"), (2, "b")],
+    "large numbers": [10**30, 1],
+}
+
+
+@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("block_size", [1, 2])
+def test_blocks_that_parquet_cannot_hold_are_a_typed_error(
+    name: str, block_size: int, tmp_path: Path
+) -> None:
+    values = np.empty(2, object)
+    values[:] = IDS[name]
+    blocks = [{"user": values[row : row + block_size]} for row in range(0, 2, block_size)]
+
+    with pytest.raises(BadFileError, match=r"cannot be written as Parquet: .* Write CSV"):
+        write_blocks(blocks, tmp_path / "lists.parquet")
+
+    assert list_names(tmp_path) == []
+    assert write_blocks(blocks, tmp_path / "lists.csv") == 2

@@ -47,6 +47,8 @@ DUCKDB_FORMATS: tuple[Format, ...] = ("csv", "tsv", "jsonl", "parquet")
 DEFAULT_MEMORY = 8 << 30
 MAX_LINE_BYTES = 1 << 24
 MAX_OBJECT_BYTES = 1 << 30
+MAX_COLUMNS = 10_000
+"""The time that DuckDB takes grows with the square of the number of columns."""
 QUOTE = "'"
 NUMBER_TYPES = (
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
@@ -148,9 +150,8 @@ def _can_read(source: FileSource) -> bool:
 
 
 def _read_parquet(connection: Any, source: FileSource, folder: Path) -> Any:  # noqa: ARG001
-    relation = connection.read_parquet(
-        _escape_pattern(str(source.path)), hive_partitioning=False
-    )
+    relation = connection.read_parquet(_escape_pattern(str(source.path)), hive_partitioning=False)
+    _require_few_columns(source, len(relation.columns))
     durations = list_duration_columns(source) if find_spec("pyarrow") else frozenset()
     columns = (
         f"to_microseconds({_quote(name)}) AS {_quote(name)}" if name in durations else _quote(name)
@@ -168,6 +169,7 @@ def _read_json_lines(connection: Any, source: FileSource, folder: Path) -> Any: 
         for name, value in parsed.items():
             kinds.setdefault(name, set()).add(type(value))
     require_json_columns(source, kinds, n_rows, n_values)
+    _require_few_columns(source, len(kinds))
     types = {name: _choose_type(source, name, python_types) for name, python_types in kinds.items()}
     return connection.sql(
         f"SELECT {', '.join(map(_convert_json, types, types.values()))} "
@@ -175,6 +177,14 @@ def _read_json_lines(connection: Any, source: FileSource, folder: Path) -> Any: 
         f"maximum_object_size={MAX_OBJECT_BYTES}, hive_partitioning=false)",
         params=[_escape_pattern(str(source.path))],
     )
+
+
+def _require_few_columns(source: FileSource, n_columns: int) -> None:
+    if n_columns > MAX_COLUMNS:
+        raise BadFileError(
+            f"{source.label} has {n_columns:,} columns; DuckDB reads up to {MAX_COLUMNS:,}.",
+            remedy="Use `reader='memory'`.",
+        )
 
 
 def _choose_type(source: FileSource, name: str, python_types: set[type]) -> str:
@@ -205,6 +215,7 @@ def _read_delimited(connection: Any, source: FileSource, folder: Path) -> Any:
     does. A file that has some is written anew first, with each field between quotation marks.
     """
     names, rows = open_rows(source)
+    _require_few_columns(source, len(names))
     path, has_header = str(source.path), not source.columns
     if _may_parse_differently(source):
         path, has_header = str(folder / "rows.csv"), False

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from unskew.data.ids import Ids
-from unskew.errors import BadFileError, DataError
+from unskew.errors import BadFileError, DataError, UnskewError
 from unskew.io.sources import DELIMITERS, STANDARD_STREAM, FileSource, Format, choose_format
 from unskew.io.table import INTEGER, FileTable, PythonColumn, require_column_names
 from unskew.io.text_files import (
@@ -60,20 +60,18 @@ def iterate_tables(source: FileSource, n_rows: int) -> Iterator[FileTable]:
     from pyarrow import parquet
 
     n_before = 0
-    with refuse_truncation(source):
-        try:
-            file = parquet.ParquetFile(_open_content(source))
-            names = [str(name) for name in file.schema_arrow.names]
-            require_column_names(source, names)
-            for batch in file.iter_batches(n_rows):
-                columns = {
-                    name: ArrowColumn.from_chunks(pa.chunked_array([column]), is_text=False)
-                    for name, column in zip(names, batch.columns, strict=True)
-                }
-                yield FileTable(source.label, columns, partial(_name_row, n_before))
-                n_before += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise _incomplete_error(source, error) from error
+    with refuse_truncation(source), _refuse_damage(source):
+        file = parquet.ParquetFile(_open_content(source))
+        names = [str(name) for name in file.schema_arrow.names]
+        require_column_names(source, names)
+        for batch in file.iter_batches(n_rows):
+            batch.validate(full=True)
+            columns = {
+                name: ArrowColumn.from_chunks(pa.chunked_array([column]), is_text=False)
+                for name, column in zip(names, batch.columns, strict=True)
+            }
+            yield FileTable(source.label, columns, partial(_name_row, n_before))
+            n_before += batch.num_rows
 
 
 def _name_row(n_before: int, row: int) -> str:
@@ -204,23 +202,32 @@ def _find_line(source: FileSource, row: int) -> int:
 
 def _read_typed(source: FileSource) -> FileTable:
     """The table in a file whose columns have types, after a full check of the file."""
-    import pyarrow as pa
-
-    try:
+    with _refuse_damage(source):
         table = _read_arrow_table(source)
         table.validate(full=True)
         names = [str(name) for name in table.column_names]
-    except (
-        *(pa.ArrowException, OSError, ValueError, TypeError),
-        *(LookupError, MemoryError, RuntimeError),
-    ) as error:
-        raise _incomplete_error(source, error) from error
     require_column_names(source, names)
     columns = {
         name: ArrowColumn.from_chunks(column, is_text=False)
         for name, column in zip(names, table.columns, strict=True)
     }
     return FileTable(source.label, columns, lambda row: f"row {row}")
+
+
+@contextmanager
+def _refuse_damage(source: FileSource) -> Iterator[None]:
+    """Turn what pyarrow raises for a damaged file into one error that names the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except UnskewError:
+        raise
+    except (
+        *(pa.ArrowException, OSError, ValueError, TypeError),
+        *(ArithmeticError, LookupError, MemoryError, RuntimeError),
+    ) as error:
+        raise _incomplete_error(source, error) from error
 
 
 def _incomplete_error(source: FileSource, error: Exception) -> BadFileError:
@@ -251,12 +258,13 @@ def list_duration_columns(source: FileSource) -> frozenset[str]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    try:
+    with _refuse_damage(source):
         schema = parquet.read_schema(str(source.path))
-    except (pa.ArrowException, OSError) as error:
-        raise _incomplete_error(source, error) from error
-    require_column_names(source, schema.names)
-    return frozenset(field.name for field in schema if pa.types.is_duration(field.type))
+        names = schema.names
+    require_column_names(source, names)
+    return frozenset(
+        name for name, kind in zip(names, schema.types, strict=True) if pa.types.is_duration(kind)
+    )
 
 
 def _encode_typed(columns: dict[str, Any], form: Format) -> bytes:

@@ -124,11 +124,18 @@ def _read_text(source: FileSource, path: Path, position: ReadPosition) -> NewRow
 
 
 def _cut_unfinished(content: bytes, *, has_quotes: bool) -> bytes:
-    """All complete lines; a line end between quotation marks is part of a field."""
-    end = content.rfind(b"\n") + 1
-    while has_quotes and end and content.count(b'"', 0, end) % 2:
-        end = content.rfind(b"\n", 0, end - 1) + 1
-    return content[:end]
+    """All complete lines; a line end between quotation marks is part of a field.
+
+    From the last quotation mark to the first, so that the time is linear in the content.
+    """
+    n_quotes, end = content.count(b'"') if has_quotes else 0, len(content)
+    while end >= 0:
+        quote = content.rfind(b'"', 0, end) if n_quotes else -1
+        line_end = -1 if n_quotes % 2 else content.rfind(b"\n", quote + 1, end)
+        if line_end >= 0:
+            return content[: line_end + 1]
+        n_quotes, end = n_quotes - 1, quote
+    return b""
 
 
 def _read_all(source: FileSource, position: ReadPosition) -> NewRows:

@@ -19,7 +19,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from unskew.errors import FileWriteError, UnskewError, UnskewWarning, UsageError, warn_caller
+from unskew.errors import (
+    BadFileError,
+    FileWriteError,
+    UnskewError,
+    UnskewWarning,
+    UsageError,
+    warn_caller,
+)
 from unskew.io.sources import is_remote
 from unskew.registry import require_package
 from unskew.settings import describe
@@ -253,9 +260,16 @@ def _write_parquet(blocks: Iterable[Mapping[str, Any]], file: BinaryIO) -> int:
     n_rows, writer = 0, None
     try:
         for block in blocks:
-            table = pa.table({name: pa.array(values) for name, values in block.items()})
-            writer = writer or parquet.ParquetWriter(file, table.schema)
-            writer.write_table(table)
+            try:
+                table = pa.table({name: pa.array(values) for name, values in block.items()})
+                writer = writer or parquet.ParquetWriter(file, table.schema)
+                writer.write_table(table)
+            except (ValueError, TypeError, OverflowError) as error:
+                reason = " ".join(str(error).split())
+                raise BadFileError(
+                    f"these columns cannot be written as Parquet: {reason}.",
+                    remedy="Write CSV instead.",
+                ) from error
             n_rows += table.num_rows
     finally:
         if writer is not None:
