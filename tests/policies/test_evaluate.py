@@ -204,6 +204,24 @@ def test_step_probabilities_that_are_called_marginal_are_caught(
     assert [check.is_off for check in result.checks] == [False, True, True]
 
 
+def test_arms_without_scores_have_the_means_of_their_requests(
+    world: ImpressionSimulation,
+) -> None:
+    log = world.log
+    is_first = np.random.default_rng(0).random(log.n_requests) < 0.3
+    arms = {"a": is_first[log.request] * 1.0, "b": ~is_first[log.request] * 1.0}
+    served = Impressions.from_arrays(
+        log.request, log.users[log.user], log.item, log.reward, position=log.position,
+        probability=np.where(is_first, 0.3, 0.7)[log.request], probability_is="slate", other=arms,
+    )  # fmt: skip
+    result = unskew.evaluate_policies(served, {"a": "a", "b": "b"}, estimators=["snips"])
+    reward = np.bincount(log.request, log.reward)
+
+    for name, is_served in (("a", is_first), ("b", ~is_first)):
+        assert result.value(name).estimate == pytest.approx(reward[is_served].mean())
+    assert result.compare("a", "b").better is None
+
+
 def check_mean(weights: np.ndarray) -> WeightCheck:
     """The check of the weights of requests by as many users."""
     name, code = "1|step|new", np.arange(weights.size)
