@@ -477,6 +477,54 @@ def test_the_headline_assumes_least_and_then_has_the_narrowest_interval(
         assert f"headline: 'new' by {estimator}; {others}" in result.describe()
 
 
+@pytest.mark.parametrize(
+    ("values", "others", "better"),
+    [
+        ([1.0], "rips agrees", "p0"),
+        ([1.0, 0.0, 0.0], "rips tells it from the logging policy", None),
+        ([0.9, 0.0, 0.0], "rips agrees", None),
+        ([1.5, 0.0, 0.0], "rips agrees", "p0"),
+        ([-2.0, -2.5, -3.0], "rips agrees", "logged"),
+    ],
+)
+def test_the_best_of_several_policies_can_look_better_by_chance(
+    values: list[float], others: str, better: str | None
+) -> None:
+    """A difference of 1 is 2.08 standard errors of IPS, and 2.5 of RIPS."""
+    names = tuple(f"p{number}" for number in range(len(values)))
+    estimates = {
+        name: Estimate(np.array([*values, 0.0]), np.diag([error**2] * len(values) + [0.0]), 1000)
+        for name, error in (("ips", 0.48), ("rips", 0.4))
+    }
+    result = PolicyEvaluation(
+        names, tuple(estimates), estimates, dict.fromkeys(estimates, (*names, "logged")),
+        0.95, "user", 1000, 2000, 2,
+    )  # fmt: skip
+
+    headline = result.headline()
+
+    assert (headline.estimator, headline.policy) == ("ips", "p0")
+    assert (headline.better, headline.describe({})) == (better, others)
+    assert (" of 3 policies" in make_page(result)) == (len(values) == 3)
+    assert ("highest value and" in result.describe()) == (len(values) == 3)
+
+
+def test_the_headline_claims_too_much_in_5_percent_of_logs_for_any_number_of_policies() -> None:
+    rng = np.random.default_rng(0)
+    names = tuple(f"p{number}" for number in range(5))
+    claims = 0
+    for _ in range(1000):
+        values = np.append(rng.standard_normal(5), 0.0)
+        estimate = Estimate(values, np.diag([1.0] * 5 + [0.0]), 1000)
+        result = PolicyEvaluation(
+            names, ("ips",), {"ips": estimate}, {"ips": (*names, "logged")},
+            0.95, "user", 1000, 2000, 2,
+        )  # fmt: skip
+        claims += result.headline().better is not None
+
+    assert claims < 0.05 * 1000
+
+
 def test_the_headline_needs_enough_weights_above_0() -> None:
     world = unskew.simulate_impressions(60, 6, 4, random_state=0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,12 +14,13 @@ from unskew.data.probability_kind import KindCheck
 from unskew.data.result import Result
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.estimators.estimate import Estimate, Interval
+from unskew.estimators.intervals import adjust_p_values
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.result import Comparison, wrap_footer
 from unskew.policies import POLICY_ESTIMATORS
 from unskew.policies.checks import MIN_REQUESTS, WeightCheck, explain_check
 from unskew.settings import require_name
-from unskew.tables import count_noun, join_words
+from unskew.tables import count_noun, format_p_value, join_words
 
 if TYPE_CHECKING:
     from unskew.policies.columns import ArrayColumns
@@ -331,10 +332,16 @@ class PolicyEvaluation(Result):
         return "\n".join(["; ".join(facts), *wrap_footer([*lines, *self.notes])])
 
     def _describe_headline(self) -> Iterator[str]:
-        if len(self.estimators) > 1:
+        if len(self.estimators) > 1 or len(self.policies) > 1:
             headline = self.headline()
-            verdict = f"{headline.policy!r} by {headline.estimator}; {headline.describe({})}"
-            is_known = not math.isnan(self.compare(headline.policy).ci_low)
+            parts = [f"{headline.policy!r} by {headline.estimator}", headline.describe({})]
+            if len(self.policies) > 1:
+                parts[0] = (
+                    f"of {len(self.policies)} policies, {parts[0]} has the highest value and "
+                    f"{headline.describe_verdict()} ({format_p_value(headline.p_value)}, adjusted)"
+                )
+            is_known = not math.isnan(headline.p_value)
+            verdict = "; ".join(filter(None, parts))
             yield f"headline: {verdict if is_known else 'no estimator has an interval'}"
 
     def _footer(self) -> list[str]:
@@ -370,6 +377,11 @@ class PolicyHeadline:
     estimator: str
     policy: str
     """The target policy with the highest value by this estimator."""
+    better: str | None
+    """The better of this policy and the logging policy; None if they cannot be told apart. The best
+    of several policies often looks better by chance alone, so p-values are adjusted for all."""
+    p_value: float
+    """Of this difference, adjusted by Holm's method for the number of target policies."""
     agree: tuple[str, ...]
     """Estimators with the same verdict on the policy and the logged one, and a difference that
     fits the other interval."""
@@ -380,6 +392,12 @@ class PolicyHeadline:
     disagree: tuple[str, ...]
     silent: tuple[str, ...]
     """Estimators without an interval."""
+
+    def describe_verdict(self) -> str:
+        """What this estimator finds about ``policy`` and the logging policy, in words."""
+        if self.better is None:
+            return "cannot be told apart from the logging policy"
+        return f"is {'better' if self.better == self.policy else 'worse'} than the logging policy"
 
     def describe(self, labels: Mapping[str, str]) -> str:
         """What the other estimators find about ``policy`` and the logging policy, in words.
@@ -430,15 +448,28 @@ def find_headline(result: PolicyEvaluation) -> PolicyHeadline:
     }
     chosen = _choose(comparisons, result.incomplete)
     best = max(comparisons[chosen], key=lambda each: (_has_interval(each), each.difference))
-    names = [field.name for field in fields(PolicyHeadline)][2:]
-    verdicts: dict[str, list[str]] = {name: [] for name in names}
+    verdict = _adjust(best, comparisons[chosen])
+    relations: dict[str, list[str]] = {
+        name: [] for name in ("agree", "undecided", "decided", "disagree", "silent")
+    }
     for estimator, listed in comparisons.items():
         if estimator != chosen:
             other = listed[result.policies.index(best.first)]
-            verdicts[_compare_verdicts(best, other)].append(estimator)
+            relation = _compare_verdicts(best, verdict[0], other, _adjust(other, listed)[0])
+            relations[relation].append(estimator)
     return PolicyHeadline(
-        chosen, best.first, **{name: tuple(names) for name, names in verdicts.items()}
+        chosen, best.first, *verdict, **{name: tuple(names) for name, names in relations.items()}
     )
+
+
+def _adjust(chosen: Comparison, comparisons: Sequence[Comparison]) -> tuple[str | None, float]:
+    """The better policy of one of several comparisons, and its p-value by Holm's method."""
+    if not _has_interval(chosen):
+        return None, math.nan
+    listed = [each for each in comparisons if _has_interval(each)]
+    adjusted = adjust_p_values([each.p_value for each in listed])
+    p_value = adjusted[listed.index(chosen)]
+    return (chosen.better if p_value < 1 - chosen.level else None), p_value
 
 
 def _choose(comparisons: Mapping[str, list[Comparison]], incomplete: tuple[str, ...]) -> str:
@@ -456,12 +487,15 @@ def _has_interval(comparison: Comparison) -> bool:
     return not (math.isnan(comparison.ci_low) or math.isnan(comparison.ci_high))
 
 
-def _compare_verdicts(headline: Comparison, other: Comparison) -> str:
+def _compare_verdicts(
+    headline: Comparison, verdict: str | None, other: Comparison, other_verdict: str | None
+) -> str:
+    """How another estimator relates to that of the headline; each verdict is the better policy."""
     if not _has_interval(other):
         return "silent"
     wide, narrow = sorted((headline, other), key=lambda each: -each.std_error)
     if not wide.ci_low <= narrow.difference <= wide.ci_high:
         return "disagree"
-    if other.better == headline.better:
+    if other_verdict == verdict:
         return "agree"
-    return "undecided" if other.better is None else "decided"
+    return "undecided" if other_verdict is None else "decided"

@@ -27,7 +27,7 @@ from unskew.report.text import (
     interval_of,
     select,
 )
-from unskew.tables import UNDECIDED
+from unskew.tables import UNDECIDED, format_p_value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,13 +117,18 @@ def _write_headline(record: Record) -> Headline:
         return (("No verdict: ", True), ("no estimate of a policy has an interval.", False))
     text = format_interval(*interval_of(difference, "difference"), with_sign=True)
     label = record["labels"][estimator]
-    if difference["better"] is None:
+    if headline["better"] is None:
         verdict = f"{best} and the logging policy cannot be told apart "
-    elif difference["better"] == best:
+    elif headline["better"] == best:
         verdict = f"{best} earns more than the logging policy "
     else:
         verdict = f"{best} earns less than the logging policy "
     ending = f"({text} a request by {label}, under its condition below)."
+    if len(record["policies"]) > 1:
+        ending += (
+            f" It has the highest value of {len(record['policies'])} policies, one of which can "
+            f"look better by chance: {format_p_value(headline['p_value'])} if that is included."
+        )
     others = f" {headline['others']}." if headline["others"] else ""
     return ((verdict, True), (f"{ending}{others}", False))
 
