@@ -448,17 +448,26 @@ def find_headline(result: PolicyEvaluation) -> PolicyHeadline:
     }
     chosen = _choose(comparisons, result.incomplete)
     best = max(comparisons[chosen], key=lambda each: (_has_interval(each), each.difference))
-    verdict = _adjust(best, comparisons[chosen])
+    better, p_value = _adjust(best, comparisons[chosen])
     relations: dict[str, list[str]] = {
         name: [] for name in ("agree", "undecided", "decided", "disagree", "silent")
     }
     for estimator, listed in comparisons.items():
         if estimator != chosen:
             other = listed[result.policies.index(best.first)]
-            relation = _compare_verdicts(best, verdict[0], other, _adjust(other, listed)[0])
+            relation = _compare_verdicts(best, better, other, _adjust(other, listed)[0])
             relations[relation].append(estimator)
+    tuples = {name: tuple(names) for name, names in relations.items()}
     return PolicyHeadline(
-        chosen, best.first, *verdict, **{name: tuple(names) for name, names in relations.items()}
+        chosen,
+        best.first,
+        better,
+        p_value,
+        agree=tuples["agree"],
+        undecided=tuples["undecided"],
+        decided=tuples["decided"],
+        disagree=tuples["disagree"],
+        silent=tuples["silent"],
     )
 
 
