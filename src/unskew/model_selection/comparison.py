@@ -213,33 +213,9 @@ def compare_learners(
     check_random_state("random_state", random_state)
     require_level(level)
     OneOf(tuple(EMPTY_USER_VALUES))("empty_users", empty_users)
-    for learner in learners.values():
-        model = learner.model if isinstance(learner, Learner) else learner
-        model = model[0] if isinstance(model, tuple) and model else model
-        if not hasattr(model, "get_params") or isinstance(model, type):
-            raise UsageError(
-                f"`learners` must be a dict of models by name; got {describe(learner)} as a model.",
-                parameter="learners",
-                value=learner,
-                remedy="Pass objects such as MatrixFactorization().",
-            )
+    _require_models(learners)
     chosen = _find_test_metrics(metrics, relevance_threshold, empty_users)
-    tests = {"test": test} if isinstance(test, Ratings) else test
-    if not isinstance(tests, Mapping) or not all(
-        isinstance(each, Ratings) for each in tests.values()
-    ):
-        raise UsageError(
-            f"`test` must be unskew.Ratings, or a dict of them by name; got {describe(test)}.",
-            parameter="test",
-            value=test,
-            remedy="Build a log with Ratings.from_frame(frame).",
-        )
-    if not tests:
-        raise UsageError(
-            "`test` contains no test sets.",
-            parameter="test",
-            remedy="Pass a Ratings object, or a dict {name: Ratings} with at least one entry.",
-        )
+    tests = _read_tests(test)
     constants = _constant_deltas(log, tests, chosen)
     contenders = _contenders(learners)
     first = next(iter(contenders)) if reference is None else reference
@@ -281,6 +257,41 @@ def compare_learners(
     models = {name: of_learner[0].model for name, of_learner in fits.items()}
     n_seen = {name: models[NO_OFFSETS].count_seen(ratings) for name, ratings in tests.items()}
     return LearnerComparison(rows, first, n_repeats, level, n_seen, models, log.backend)
+
+
+def _require_models(learners: Mapping[str, Any]) -> None:
+    """Raise an error unless each learner is, or begins with, a model."""
+    for learner in learners.values():
+        model = learner.model if isinstance(learner, Learner) else learner
+        model = model[0] if isinstance(model, tuple) and model else model
+        if not hasattr(model, "get_params") or isinstance(model, type):
+            raise UsageError(
+                f"`learners` must be a dict of models by name; got {describe(learner)} as a model.",
+                parameter="learners",
+                value=learner,
+                remedy="Pass objects such as MatrixFactorization().",
+            )
+
+
+def _read_tests(test: Ratings | Mapping[str, Ratings]) -> Mapping[str, Ratings]:
+    """The random tests by name; an error if there is none."""
+    tests = {"test": test} if isinstance(test, Ratings) else test
+    if not isinstance(tests, Mapping) or not all(
+        isinstance(each, Ratings) for each in tests.values()
+    ):
+        raise UsageError(
+            f"`test` must be unskew.Ratings, or a dict of them by name; got {describe(test)}.",
+            parameter="test",
+            value=test,
+            remedy="Build a log with Ratings.from_frame(frame).",
+        )
+    if not tests:
+        raise UsageError(
+            "`test` contains no test sets.",
+            parameter="test",
+            remedy="Pass a Ratings object, or a dict {name: Ratings} with at least one entry.",
+        )
+    return tests
 
 
 def _find_test_metrics(

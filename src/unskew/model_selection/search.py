@@ -212,40 +212,31 @@ def cross_validate(
     fold_engine = find_engine(engine)
     whole: TrainingRatings
     folds: Sequence[ValidationFold]
-    batch_engine: BatchEngine | None = None
-    if fold_engine is None or isinstance(fold_engine, Engine):
-        require_log(log)
-        values = None if propensities is None else as_propensities(log, propensities)
-        whole = LocalTraining(log, values, fold_engine)
-        folds = _split_repeatedly(
-            log, values, n_folds, seeds, relevance_threshold, estimator, fold_engine
-        )
-        if isinstance(fold_engine, BatchEngine) and isinstance(model, MatrixFactorization):
-            batch_engine = fold_engine
-        elif fold_engine is not None:
-            n_threads = 1
-    elif isinstance(fold_engine, FrameFolds):
+    if isinstance(fold_engine, FrameFolds) and not isinstance(fold_engine, Engine):
         fold_engine.check_criterion(metric=metric, estimator=estimator)
         splits = [
             fold_engine.split(log, propensities, n_folds=n_folds, random_state=seed)
             for seed in seeds
         ]
         whole, folds = splits[0][0], [fold for _, part in splits for fold in part]
-        n_threads = 1
     else:
-        raise UsageError(
-            f"the engine {type(fold_engine).__name__} cannot split a log into folds.",
-            parameter="engine",
-            value=engine,
-            remedy="Use `engine='gpu'` or `engine='spark'`, or leave `engine` out.",
+        _require_engine(fold_engine, engine)
+        require_log(log)
+        values = None if propensities is None else as_propensities(log, propensities)
+        whole = LocalTraining(log, values, fold_engine)
+        folds = _split_repeatedly(
+            log, values, n_folds, seeds, relevance_threshold, estimator, fold_engine
         )
+    fits_at_once = isinstance(fold_engine, BatchEngine) and isinstance(model, MatrixFactorization)
+    if fold_engine is not None and not fits_at_once:
+        n_threads = 1
     track: Track = progress_bar if verbose else no_progress
     contenders = [SettingScores(settings) for settings in combinations]
     tried = {name: list(values) for name, values in grid.items()}
     with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
         scorer = FoldScorer(
             *(model, folds, metric, estimator, criterion.higher_is_better, workers, track),
-            batch_engine,
+            fold_engine if fits_at_once else None,
         )
         if halving:
             scorer.score_by_halving(contenders)
@@ -281,6 +272,17 @@ def cross_validate(
         setup,
         tuple(edges),
     )
+
+
+def _require_engine(fold_engine: object, engine: object) -> None:
+    """Raise an error unless this process or an engine for logs in memory fits the folds."""
+    if fold_engine is not None and not isinstance(fold_engine, Engine):
+        raise UsageError(
+            f"the engine {type(fold_engine).__name__} cannot split a log into folds.",
+            parameter="engine",
+            value=engine,
+            remedy="Use `engine='gpu'` or `engine='spark'`, or leave `engine` out.",
+        )
 
 
 def _split_repeatedly(

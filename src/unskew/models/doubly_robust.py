@@ -322,22 +322,12 @@ class DoublyRobustFactorization(RatingFactorization):
         penalty = choose_correction_penalty(self, errors, 1 / propensity, loss=self.loss)
         part = None if saved is None else saved.part(f"round-{number}")
         if training.engine is not None:
-            warn_if_far(target, base_on_log + weight * errors.rating, stacklevel=4)
+            correction = weight * errors.rating
+            warn_if_far(target, base_on_log + correction, stacklevel=4)
             constant = outcome_constant(weight, errors.rating)
             imputed_part = None if self.penalizes == "correction" else base
-            request = PseudoOutcomeRequest(
-                log=target,
-                correction=weight * errors.rating,
-                imputed=imputed_part,
-                n_factors=self.n_factors,
-                offsets=self.offsets,
-                penalty=penalty,
-                dtype=self.dtype,
-                start=start,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                checkpoint=part,
-                report=report,
+            request = self._make_request(
+                target, correction, imputed_part, penalty, start, part, report
             )
             solution = training.engine.run_pseudo_outcome(request)
         else:
@@ -360,6 +350,32 @@ class DoublyRobustFactorization(RatingFactorization):
             *(solved, factors, penalty, solution.stop_reason),
         )
         return finished, history
+
+    def _make_request(
+        self,
+        target: Ratings,
+        correction: Vector,
+        imputed: Factors | None,
+        penalty: Penalty,
+        start: Factors,
+        checkpoint: Checkpoint | None,
+        report: Report | None,
+    ) -> PseudoOutcomeRequest:
+        """What an engine needs to fit one prediction."""
+        return PseudoOutcomeRequest(
+            log=target,
+            correction=correction,
+            imputed=imputed,
+            n_factors=self.n_factors,
+            offsets=self.offsets,
+            penalty=penalty,
+            dtype=self.dtype,
+            start=start,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            checkpoint=checkpoint,
+            report=report,
+        )
 
     def _error_factor(self, log: Ratings, last: _Round | None) -> Vector | float:
         if last is None or self.imputation == "label":
