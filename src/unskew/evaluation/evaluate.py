@@ -54,6 +54,7 @@ from unskew.evaluation.predictions import (
 )
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.sequence import describe_sequence, estimate_sequences, plan_sequence
+from unskew.evaluation.transform_effect import find_transform_effect
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import (
     Delta,
@@ -261,9 +262,10 @@ def evaluate(
     if estimators is None and all_cells is None:
         notes.append(NO_UNIVERSE)
     weight_summary = summarize_weights(cells, chosen_estimators)
+    directions = {metric.name: metric.higher_is_better for metric in chosen_metrics}
     result = Evaluation(
         models=tuple(models),
-        metrics={metric.name: metric.higher_is_better for metric in chosen_metrics},
+        metrics=directions,
         estimators=tuple(by_name),
         estimates=estimates,
         level=level,
@@ -277,6 +279,7 @@ def evaluate(
         inputs=None if sequence else inputs,
         clusters=clusters,
         cluster_warning=warn_about_clusters(clusters, inputs, estimates, can_add_items),
+        transform_effect=None if sequence else find_transform_effect(inputs, estimates, directions),
         notes=(
             *tested.describe(chosen_metrics),
             *describe_plug_ins(chosen_metrics, deltas, cells),

@@ -30,6 +30,7 @@ from unskew.evaluation.cells import ClusterChoice
 from unskew.evaluation.distributions import LeadRobustness, describe_distributions, find_robustness
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
+from unskew.evaluation.transform_effect import TransformEffect
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.settings import Flag, require_name
 from unskew.tables import UNDECIDED, count_noun, format_p_value, join_words
@@ -167,6 +168,8 @@ class Evaluation(Result):
     """Which clusters the intervals use, and why."""
     cluster_warning: UnskewWarning | None = None
     """What is wrong with these clusters; None if nothing is."""
+    transform_effect: TransformEffect | None = None
+    """What the weight transform decides; None if nothing, or if it was not computed."""
     notes: tuple[str, ...] = ()
     """What the estimates take for granted, in words."""
     relevance_threshold: float | None = None
@@ -283,6 +286,7 @@ class Evaluation(Result):
             "item_check": self._describe_item_check(),
             "no_correction": self._explain_no_correction(),
             "unexplained": self._describe_unexplained(),
+            "transform_effect": self.transform_effect and self.transform_effect.to_record(),
             "n_observed": self.n_observed,
             "universe": universe,
             "weights": weights,
@@ -333,13 +337,13 @@ class Evaluation(Result):
     def warn(self, stacklevel: int = 3) -> None:
         """Warn about estimates that cannot be trusted, unless the log is short."""
         if self.n_observed >= LONG_LOG:
-            for problem in (*self.reliability.warnings(), *self._list_cluster_warnings()):
+            for problem in (*self.reliability.warnings(), *self._list_other_warnings()):
                 warnings.warn(problem, stacklevel=stacklevel)
 
     def problems(self) -> Iterator[UnskewWarning]:
         """Everything that a reader of the estimates must know."""
         yield from self.reliability.problems()
-        yield from self._list_cluster_warnings()
+        yield from self._list_other_warnings()
         yield from self._check_popularity()
         yield from self._check_capped()
 
@@ -407,9 +411,12 @@ class Evaluation(Result):
                 "and intervals may miss the truth."
             )
 
-    def _list_cluster_warnings(self) -> Iterator[UnskewWarning]:
+    def _list_other_warnings(self) -> Iterator[UnskewWarning]:
+        """Warnings of clusters and of the weight transform."""
         if self.cluster_warning is not None and self.n_observed >= LONG_LOG:
             yield self.cluster_warning
+        if self.transform_effect is not None and self.n_observed >= LONG_LOG:
+            yield self.transform_effect.to_warning()
 
     def _footer(self) -> list[str]:
         return [*map(str, self.problems()), self.describe()]

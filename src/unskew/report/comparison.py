@@ -158,11 +158,19 @@ class Finding:
 
 
 Claim: TypeAlias = Literal[
-    "unusable", "plain", "rejected", "adjusted", "unchanged", "unexplained", "verdict"
+    "unusable",
+    "plain",
+    "rejected",
+    "adjusted",
+    "transformed",
+    "unchanged",
+    "unexplained",
+    "verdict",
 ]
 """What a headline can claim: nothing, because no estimate is usable; an uncorrected result;
-nothing, because the propensities do not fit; an order for propensities without ratings; that the
-correction changed nothing; nothing, because the propensities leave out much; or a verdict."""
+nothing, because the propensities do not fit; an order for propensities without ratings; nothing,
+because the weight transform decides it; that the correction changed nothing; nothing, because the
+propensities leave out much; or a verdict."""
 
 
 def find_claim(record: Record, metric: str) -> Claim:
@@ -178,6 +186,8 @@ def find_claim(record: Record, metric: str) -> Claim:
         return "rejected"
     if record.get("sees_ratings") is False:
         return "adjusted"
+    if record.get("transform_effect"):
+        return "transformed"
     if record.get("no_correction"):
         return "unchanged"
     return "unexplained" if record.get("unexplained") else "verdict"
@@ -229,6 +239,12 @@ def write_headline(record: Record, metric: str) -> Headline:
             first = f"{first[:-1]}. A check failed: {record['unexplained']}."
             second = " And the propensities never saw a rating: they cannot tell whether people "
             second += "rate what they like."
+    elif claim == "transformed":
+        first = f"This evaluation cannot say {finding.question}: the weight transform decides it."
+        second = (
+            f" With it, {finding.cautious}. Without it, "
+            f"{_describe_untransformed(record['transform_effect'])}.{finding.remark}"
+        )
     elif claim == "unchanged":
         first = f"This log cannot say {finding.question}: the correction changed almost nothing."
         second = (
@@ -249,6 +265,15 @@ def write_headline(record: Record, metric: str) -> Headline:
             f"wrong by a small factor ({finding.flips_at:.3g}) in the worst pattern."
         )
     return (first, True), (second, False)
+
+
+def _describe_untransformed(effect: Record) -> str:
+    """What the estimates say without the weight transform."""
+    low, high = effect["ci_low"], effect["ci_high"]
+    if effect["second"] is None:
+        number = format_interval(effect["estimate"], low, high, choose_decimals(low, high))
+        return f"{effect['first']} has {metric_label(effect['metric'])} {number}"
+    return describe_comparison(effect | {"difference": effect["estimate"]}, verb="is ahead of")
 
 
 def fits_universe(record: Record) -> bool:

@@ -81,6 +81,8 @@ TOLD_APART: dict[Claim, str] = {
     "tells models apart.",
     "adjusted": "An interval that excludes zero does not tell the two models apart if people rate "
     "what they like.",
+    "transformed": "The weight transform has changed this result by more than the intervals allow, "
+    "so none of them tells the two models apart.",
     "unexplained": "An interval that excludes zero does not tell the two models apart if what the "
     "propensities leave out has to do with the errors of the models.",
 }
@@ -223,6 +225,8 @@ def _find_next_step(record: Record, claim: Claim) -> str:
             "`PopularityPropensity('both')`. Only random ratings can tell whether people rate "
             "what they like"
         )
+    if claim == "transformed":
+        return "leave the weight transform out"
     if record.get("n_random"):
         count = f"{count_noun(record['n_random'], 'random rating')}"
         return (
@@ -297,14 +301,15 @@ def _has_equal_estimators(record: Record) -> bool:
 
 def _ratings_section(record: Record) -> Section:
     ratings, is_blind = record["ratings"], record.get("sees_ratings") is False
-    weighted = "corrected" if fits_universe(record) else "weighted"
+    is_corrected = fits_universe(record) and not record.get("transform_effect")
+    weighted = "corrected" if is_corrected else "weighted"
     scope = record.get("adjusts_for", UNKNOWN_SCOPE)
     if is_blind:
         weighted = f"adjusted for {scope} only" if scope else "weighted"
     charts = (ratings_chart(ratings, weighted),)
     if ratings["corrected"] is None:
         return Section("Ratings in the log", charts=charts)
-    if is_blind or not fits_universe(record):
+    if is_blind or not fits_universe(record) or record.get("transform_effect"):
         text = WEIGHTED_RATINGS if fits_universe(record) else REJECTED_RATINGS
         return Section("Ratings in the log, before and after weighting", text, charts)
     return Section("Ratings in the log and in all cells", RATINGS, charts)
