@@ -44,7 +44,7 @@ from threadpoolctl import threadpool_limits
 
 import unskew
 from unskew.evaluation import Imputation
-from unskew.propensity import PoissonPropensity, PopularityPropensity
+from unskew.propensity import OneBitPropensity, PoissonPropensity, PopularityPropensity
 
 Cells = npt.NDArray[np.float64]
 LEVEL = 0.95
@@ -125,6 +125,15 @@ def by_factors() -> World:
     truth, rng = rating_matrix(150, 60), np.random.default_rng(4)
     user, item = (0.1 + rng.gamma(2.0, 0.15, size=(n, 2)) for n in truth.shape)
     return World(truth, 1 - np.exp(-user @ item.T))
+
+
+@cache
+def by_logits(relation: float = 0.0) -> World:
+    """Logits of rank 1, as one-bit propensities assume; ``relation`` is their share in ratings."""
+    truth, rng = rating_matrix(150, 60), np.random.default_rng(6)
+    product = 0.8 * rng.normal(size=(150, 1)) * rng.normal(size=(1, 60))
+    truth = np.clip(np.round(truth + relation * product), 1, 5)
+    return World(truth, 1 / (1 + np.exp(1.4 - product)))
 
 
 @cache
@@ -225,6 +234,10 @@ def fit_poisson(draw: Draw) -> Any:
     return PoissonPropensity(n_factors=2).fit(draw.log)
 
 
+def fit_one_bit(draw: Draw) -> Any:
+    return OneBitPropensity(n_factors=2, noise_multiple=0.25).fit(draw.log)
+
+
 Impute = Callable[[Draw], dict[str, Any]]
 """The arguments of ``evaluate`` that say what the imputed ratings are."""
 
@@ -293,6 +306,8 @@ CASES = {
         )
     },
     "refit-poisson": Case(by_factors, fit_poisson),
+    "refit-onebit": Case(by_logits, fit_one_bit),
+    "refit-onebit-related": Case(lambda: by_logits(0.6), fit_one_bit),
     "movielens-known": Case(movielens, take_known),
     "movielens-nb-100": Case(movielens, fit_naive_bayes(100)),
     "movielens-nb-1000": Case(movielens, fit_naive_bayes(1_000)),

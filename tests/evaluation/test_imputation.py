@@ -155,6 +155,7 @@ def test_clusters_carry_their_imputed_part(unit: str) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:the weight transform decides")
 def test_switch_and_shrinkage_put_their_weights_in_place_of_the_inverse() -> None:
     real, filled, inverse = delta_of("mse", TRUTH), imputed_delta_of("mse"), 1 / EVERYWHERE
     cap = float(np.median(1 / P))

@@ -19,7 +19,7 @@ from unskew.kernels.blocks import sum_by_code
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_STEPS = 2000
-PRECISION = 1e-11
+PRECISION = 1e-9
 """Conjugate gradients stop when the residual is below this share of its first value."""
 
 

@@ -114,11 +114,11 @@ def _sum_powers(
         z = contributions[i]
         if i != j:
             z = np.subtract(z, contributions[j], out=difference)
-        np.multiply(z, 1.0 if variance is None else variance, out=scaled)
-        np.multiply(z, scaled, out=square)
-        moments[0, i, j], moments[2, i, j] = dot(z, scaled), dot(square, square)
-        np.multiply(z, 1.0 if third is None else third, out=scaled)
-        moments[1, i, j] = dot(square, scaled)
+        weighted = z if variance is None else np.multiply(z, variance, out=scaled)
+        np.multiply(z, weighted, out=square)
+        moments[0, i, j], moments[2, i, j] = dot(z, weighted), dot(square, square)
+        weighted = z if third is None else np.multiply(z, third, out=scaled)
+        moments[1, i, j] = dot(square, weighted)
     return moments
 
 

@@ -403,8 +403,10 @@ def _sum_cells(
             np.multiply(deltas[:, rows], h, out=weighted[:n_models])
             weighted[n_models:] = h if base is None else base[..., rows] * h
             total += [dot(row, ones[: h.size]) for row in weighted]
-            uncertainty = 1.0 if propensities is None else 1.0 - propensities.values[rows]
-            np.multiply(weighted, uncertainty, out=uncertain)
+            if propensities is None:
+                uncertain = weighted
+            else:
+                np.multiply(weighted, 1.0 - propensities.values[rows], out=uncertain)
             moment += sum_products(uncertain, weighted)
     if imputed_by_cluster is not None:
         total[:-1] += imputed_by_cluster.sum(axis=0)

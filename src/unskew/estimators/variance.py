@@ -285,7 +285,10 @@ def _add_from_cells(
     def contribute(rows: slice) -> Matrix:
         h, delta = weight[rows], deltas.value[:, rows]
         contributions: Matrix
-        if spec.divides_by_base:
+        if spec.divides_by_base and base is None and not spec.is_weighted:
+            contributions = delta - value[:, None]
+            contributions /= float(totals[0]) - min(1.0, MAX_LEVERAGE * float(totals[0]))
+        elif spec.divides_by_base:
             block = None if base is None else base[..., rows]
             share = h if block is None else h * block
             rest = totals[:, None] - np.minimum(share, MAX_LEVERAGE * totals[:, None])

@@ -271,8 +271,10 @@ class ClusterChoice:
 
     @property
     def sentence(self) -> str:
-        """The clusters and the reason, in one sentence."""
-        return f"Clusters: {NAMES[self.cluster]}, {self.reason}."
+        """The clusters and the reason, and what is known about their intervals."""
+        wide = " For a fixed set of items their intervals are too wide."
+        text = f"Clusters: {NAMES[self.cluster]}, {self.reason}."
+        return text + wide if self.cluster == "both" else text
 
 
 def choose_clusters(
