@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from unskew.errors import PropensityWarning
-from unskew.estimators.choice import main_estimator
+from unskew.estimators import main_estimator
 from unskew.estimators.estimate import Estimate, Interval
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics import metric_label

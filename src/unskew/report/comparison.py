@@ -273,7 +273,7 @@ def _describe_untransformed(effect: Record) -> str:
     if effect["second"] is None:
         number = format_interval(effect["estimate"], low, high, choose_decimals(low, high))
         return f"{effect['first']} has {metric_label(effect['metric'])} {number}"
-    return describe_comparison(effect | {"difference": effect["estimate"]}, verb="is ahead of")
+    return describe_comparison({**effect, "difference": effect["estimate"]}, verb="is ahead of")
 
 
 def fits_universe(record: Record) -> bool:
