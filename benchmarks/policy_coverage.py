@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 import unskew
 from unskew.data.impressions import Impressions
-from unskew.policies.checks import LEVEL
+from unskew.policies.checks import LEVEL, MAX_ERRORS
 from unskew.policies.plan import PolicyPlan
 from unskew.policies.targets import IndependentSlots, PlackettLuce, Policy, UniformSlate
 from unskew.policies.terms import TermSums
@@ -194,8 +194,13 @@ def run(name: str, n_logs: int, seed: int) -> None:
             if plan is plans[0]:
                 for part in split_logs(sums.checks, log_of):
                     checks = part.estimate()
-                    limits = [checks.of(k, level=LEVEL) for k in range(checks.value.size)]
-                    alarms.append(any(not each.low <= 1 <= each.high for each in limits))
+                    means = [checks.of(k, level=LEVEL) for k in range(checks.value.size)]
+                    alarms.append(
+                        any(
+                            not each.value - MAX_ERRORS * each.std_error <= 1 <= each.high
+                            for each in means
+                        )
+                    )
     seconds = time.perf_counter() - started
     print(
         f"\n{name}: value {truth:.4f}, logged {world.logged_value:.4f}, {len(alarms)} logs, ",

@@ -146,8 +146,11 @@ class Instance:
     def __call__(self, name: str, value: object) -> None:
         if isinstance(value, self.kind) or (value is None and self.allow_none):
             return
+        article = "an" if self.kind.__name__[0] in "AEIO" else "a"
+        has_lines = "\n" in repr(value)
         raise UsageError(
-            f"`{name}` must be a {self.kind.__name__}; got {describe(value)}.",
+            f"`{name}` must be {article} {self.kind.__name__}; "
+            f"got {type(value).__name__ if has_lines else describe(value)}.",
             parameter=name,
             value=value,
             remedy=self.remedy,

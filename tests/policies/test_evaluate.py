@@ -222,6 +222,17 @@ def test_arms_without_scores_have_the_means_of_their_requests(
     assert result.compare("a", "b").better is None
 
 
+def test_with_clipped_weights_the_headline_divides_by_their_mean(
+    world: ImpressionSimulation,
+) -> None:
+    targets = {"new": PlackettLuce(world.target, 0.3)}
+    clipped = unskew.evaluate_policies(world.log, targets, transform=Clip(2.0))
+
+    assert clipped.incomplete == ("ips", "rips")
+    assert clipped.headline().estimator == "snips"
+    assert unskew.evaluate_policies(world.log, targets).incomplete == ()
+
+
 def check_mean(weights: np.ndarray) -> WeightCheck:
     """The check of the weights of requests by as many users."""
     name, code = "1|step|new", np.arange(weights.size)
@@ -235,7 +246,10 @@ def test_a_mean_that_lacks_rare_large_weights_by_chance_is_not_reported() -> Non
     rng = np.random.default_rng(0)
     right = [check_mean(np.exp(rng.normal(-2, 2, 200))) for _ in range(500)]
     wrong = check_mean(np.full(200, 0.9) + rng.normal(0, 0.1, 200))
+    large = check_mean(np.exp(rng.normal(0, 1, 2000)))
 
+    assert large.is_off
+    assert large.low == pytest.approx(large.mean - 4 * large.std_error)
     assert np.mean([abs(each.mean - 1) > 4 * each.std_error for each in right]) > 0.02
     assert np.mean([each.is_off for each in right]) < 0.005
     assert wrong.is_off

@@ -185,6 +185,10 @@ def test_wrong_settings_are_named(
 def test_other_input_is_refused(log: Impressions) -> None:
     with pytest.raises(UsageError, match=r"shown must be .*Impressions.*; got"):
         PositionBias().fit([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"shown must be an Impressions; got DataFrame\. Build"):
+        PositionBias().fit(pd.DataFrame({"click": [0, 1]}))  # type: ignore[arg-type]
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        log.to_cells(PositionBias())
     with pytest.raises(BadImpressionError, match=r"1 of \d+ rewards are negative, .* -1 at row"):
         PositionBias().fit(make_log([(0, 1, -1.0), (0, 2, 1.0)]))
     with pytest.raises(NotFittedError, match="is not fitted yet"):

@@ -543,7 +543,8 @@ def read_examination(examination: object) -> Vector:
 
     It is NaN for a position that the model does not know.
     """
-    values: Any = getattr(examination, "examination", examination)
+    is_model = hasattr(type(examination), "examination")
+    values: Any = examination.examination if is_model else examination  # type: ignore[attr-defined]
     curve = float_array(values, "examination")
     if curve.ndim != 1 or not curve.size or not (np.isfinite(curve) & (curve > 0)).all():
         raise UsageError(

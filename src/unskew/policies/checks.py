@@ -14,9 +14,9 @@ from unskew.policies.terms import Column, Term, TermSums, total
 from unskew.types import Vector
 
 MAX_ERRORS = 4.0
-"""If weights are even, a mean further than this many standard errors from 1 is reported."""
+"""A mean is reported if it is above 1 by more standard errors than this, or below 1 by more than
+an interval of the same level reaches up."""
 LEVEL = math.erf(MAX_ERRORS / math.sqrt(2))
-"""If few large weights decide the mean, the interval of this level reaches further."""
 ROUNDING = 1e-9
 FEW_REQUESTS = 30
 """With fewer requests of positive weight, an interval is not reliable."""
@@ -40,7 +40,9 @@ class WeightCheck:
     low: float
     high: float
     """Limits of the mean, which leave out 1 by chance as seldom as a normal error exceeds 4
-    standard errors. They allow for skewed weights and few degrees of freedom."""
+    standard errors. The upper one allows for skewed weights and few degrees of freedom: a log that
+    lacks rare large weights has a small mean and a small error. The lower one is 4 standard errors
+    away: large weights raise the mean and its error together."""
     n_positive: int
     """Requests whose weight is not 0."""
     effective: float
@@ -128,7 +130,7 @@ def make_checks(sums: TermSums, summaries: Mapping[str, Vector]) -> tuple[Weight
                 int(position) or None,
                 mean.value,
                 mean.std_error,
-                mean.low,
+                mean.value - MAX_ERRORS * mean.std_error,
                 mean.high,
                 int(n_positive),
                 float(total**2 / squares) if squares > 0 else 0.0,

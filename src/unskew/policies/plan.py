@@ -347,7 +347,9 @@ class PolicyPlan:
             incomplete=tuple(
                 name
                 for name in self.estimators
-                if name == "dm" or (curve_uncertainty is None and "exposure" in self._needs(name))
+                if name == "dm"
+                or (curve_uncertainty is None and "exposure" in self._needs(name))
+                or (self.transform is not None and f"sn{name}" in POLICY_ESTIMATORS)
             ),
             notes=notes,
             backend=backend,

@@ -74,7 +74,8 @@ class PolicyEvaluation(Result):
     rewards: tuple[float, float] = (0.0, 1.0)
     """The smallest and the largest reward of the log."""
     incomplete: tuple[str, ...] = ()
-    """Estimators whose intervals leave out the error of a regression or of a known curve."""
+    """Estimators whose intervals leave out an error: of a regression, of a known curve, or of a
+    transform that changes the mean of the weights."""
     notes: tuple[str, ...] = ()
     """What the estimates take for granted, in words."""
     backend: str | None = None
@@ -435,7 +436,8 @@ def find_headline(result: PolicyEvaluation) -> PolicyHeadline:
 
     1. with reliable intervals for most policies: weights have mean 1, and enough are above 0;
     2. whose intervals leave out no error, as those of 'dm' (of its regression) and of 'pbm' with an
-       examination curve of plain numbers do;
+       examination curve of plain numbers do, and, if weights are clipped, those of estimators that
+       do not divide by their mean weight;
     3. that assumes least about users;
     4. with the narrowest intervals of the differences from the logging policy.
 

@@ -40,11 +40,11 @@ DIFFERENCES = (
     "condition of the estimator holds and the logged probabilities are right."
 )
 CHECKS = (
-    "Every mean weight must be 1 if the probabilities are right. A mean is off if it is further "
-    "from 1 than four standard errors, or than its wider limits where a few large weights decide "
-    "it. The probabilities are then of another kind than stated or wrong, or the policy shows "
-    "items that the log never shows, or it was trained on this log. That all means are near 1 does "
-    "not show that everything is right. Requests are those with a weight other than 0, and "
+    "Every mean weight must be 1 if the probabilities are right. A mean is off if it is above 1 by "
+    "more than four standard errors, or below 1 by as much, and by more where a few large weights "
+    "decide it. The probabilities are then of another kind than stated or wrong, or the policy "
+    "shows items that the log never shows, or it was trained on this log. That all means are near "
+    "1 does not show that everything is right. Requests are those with a weight other than 0, and "
     "effective is their effective sample size."
 )
 ESTIMATORS = (
