@@ -558,10 +558,10 @@ def test_a_model_that_spark_does_not_fit_is_named(frame: Any) -> None:
         "engine": SparkEngine(n_blocks=2),
     }
     with pytest.raises(
-        UsageError, match="DoublyRobustFactorization cannot be fitted by engine='SparkEngine'"
+        UsageError, match="LogisticFactorization cannot be fitted by engine='SparkEngine'"
     ):
         unskew.cross_validate(
-            unskew.models.DoublyRobustFactorization(1), frame, propensities="propensity", **settings
+            unskew.models.LogisticFactorization(1), frame, propensities="propensity", **settings
         )
 
 

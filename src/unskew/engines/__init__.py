@@ -19,6 +19,8 @@ protocol        methods                                used by
 ``Batches``     ``run(request)`` and                   ``cross_validate`` of a log in memory
                 ``run_many(requests)``
 ``FrameEngine`` ``fit_frame(request)``                 ``fit`` of a data frame of the engine
+``Doubly``      ``fit_doubly_robust(request)``         ``fit`` of the doubly robust learner to a
+                                                       data frame of the engine
 ``Ranker``      ``positions(factors, user, item)``,    ``evaluate`` with ranking metrics, and
                 ``best(factors, n_best, starts,        ``recommend``
                 excluded)``
@@ -26,8 +28,8 @@ protocol        methods                                used by
                 ``check_criterion(metric, estimator)`` engine
 =============== ====================================== ==========================================
 
-``Engine``, ``FrameEngine``, ``AllCellsEngine`` (above: ``AllCells``), ``BatchEngine`` (``Batches``)
-and their requests and results are in ``unskew.factorization.engine``,
+``Engine``, ``FrameEngine``, ``AllCellsEngine`` (above: ``AllCells``), ``BatchEngine``
+(``Batches``), ``DoublyRobustFrameEngine`` (``Doubly``) and their requests and results are in ``unskew.factorization.engine``,
 ``Ranker`` is in ``unskew.ranking.positions``, ``FrameFolds`` in ``unskew.model_selection.folds``.
 An engine need not inherit from them: having the methods is enough.
 

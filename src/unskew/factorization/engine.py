@@ -127,6 +127,32 @@ class FrameFitResult:
     """The smallest and the largest rating."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DoublyRobustFrameRequest:
+    """A log in a data frame of the engine, and one round of doubly robust learning on it."""
+
+    prediction: FrameFitRequest
+    """F, or its correction F - G."""
+    imputation: FrameFitRequest
+    """G, fitted to the same frame."""
+    weighting: str
+    """The name of a(P), the weights by which G is fitted."""
+    penalizes_correction: bool
+    """Whether the penalty is that of F - G; otherwise it is that of F."""
+    needs_propensities: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DoublyRobustFrameResult:
+    """The answer of an engine to a :class:`DoublyRobustFrameRequest`."""
+
+    prediction: FrameFitResult
+    """Its solution is F."""
+    imputed: Factors
+    risk: float
+    """The doubly robust estimate of the mean squared error over all cells."""
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Fits the factorisation of Eq. (14) to a log in memory."""
@@ -171,4 +197,22 @@ class FrameEngine(Protocol):
 
     def fit_frame(self, request: FrameFitRequest, /) -> FrameFitResult:
         """Count users and items, fit, and return the factors."""
+        ...
+
+
+@runtime_checkable
+class DoublyRobustFrameEngine(Protocol):
+    """Fits doubly robust learning to a data frame that it reads itself."""
+
+    def fit_doubly_robust(self, request: DoublyRobustFrameRequest, /) -> DoublyRobustFrameResult:
+        """Count users and items, fit imputation and prediction, and return the factors."""
+        ...
+
+
+@runtime_checkable
+class FrameReader(Protocol):
+    """Reads a data frame into the memory of this process."""
+
+    def read_log(self, frame: Frame, propensity: Any, /) -> tuple[Ratings, Any]:
+        """The log, and its propensities from a column or a fitted model."""
         ...

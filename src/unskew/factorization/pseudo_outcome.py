@@ -193,7 +193,8 @@ class PseudoOutcomeSolver(SweepingSolver):
 
         n_unknowns = self._n_unknowns
         exact = design[:, :n_unknowns].astype(np.float64)
-        cholesky = self._cholesky(exact, cells.side)
+        ridges = self.penalty.of_row(cells.side, n_unknowns, self.n_factors)
+        cholesky = factor_gram(exact.T @ exact, ridges, cells.side)
         imputed_part, offset_part = exact.T @ opposite_imputed_rows, exact.T @ opposite_offset
         products = padded_zeros(cells.n_rows, n_unknowns, design.dtype)
         solutions = np.empty((cells.n_rows, n_unknowns), design.dtype)
@@ -206,15 +207,6 @@ class PseudoOutcomeSolver(SweepingSolver):
 
         self.workers.map(solve_rows, cells.tasks)
         return solutions, products[:, :n_unknowns]
-
-    def _cholesky(self, design: Matrix, side: Side) -> tuple[Matrix, bool]:
-        """The Cholesky factor of X'X plus the penalty, for the equations of all rows of a side."""
-        ridges = np.diag(self.penalty.of_row(side, self._n_unknowns, self.n_factors))
-        try:
-            cholesky: tuple[Matrix, bool] = linalg.cho_factor(design.T @ design + ridges)
-        except (linalg.LinAlgError, ValueError) as error:  # an infinite matrix is a ValueError
-            raise no_unique_rows_error(side, self.penalty) from error
-        return cholesky
 
     def _objective(self, factors: Factors, products: Floats) -> float:
         """Sum F^2 - 2 sum F T + sum T^2 + penalty; ``products`` are S times the users' design."""
@@ -230,11 +222,20 @@ class PseudoOutcomeSolver(SweepingSolver):
         return loss + self.penalty.value(factors)
 
 
-def no_unique_rows_error(side: Side, penalty: Penalty) -> UsageError:
+def factor_gram(gram: Matrix, ridges: Vector, side: Side) -> tuple[Matrix, bool]:
+    """The Cholesky factor of X'X plus the penalty, for the equations of all rows of a side."""
+    try:
+        cholesky: tuple[Matrix, bool] = linalg.cho_factor(gram + np.diag(ridges))
+    except (linalg.LinAlgError, ValueError) as error:  # an infinite matrix is a ValueError
+        raise no_unique_rows_error(side, float(ridges[0])) from error
+    return cholesky
+
+
+def no_unique_rows_error(side: Side, ridge: float) -> UsageError:
     """All rows of a side share their equations, so no row of it has a unique solution."""
     return UsageError(
         f"the least-squares problem for the factors of every {side} has no unique, finite "
-        f"solution with a ridge of {penalty.factors:g}.",
+        f"solution with a ridge of {ridge:g}.",
         parameter="l2",
         remedy="Use another `l2` or fewer factors.",
     )

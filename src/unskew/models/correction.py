@@ -50,7 +50,8 @@ def fit_correction(
     """
     residual = replace(log, rating=log.rating - imputed.predict(log.user, log.item))
     penalty = choose_correction_penalty(model, residual, weight)
-    warn_if_far(log, residual.rating * weight, stacklevel=4)
+    largest = float(np.abs(residual.rating * weight).max())
+    warn_if_far(float(np.ptp(log.rating)), largest, stacklevel=4)
     outcome, constant = make_pseudo_outcome(
         residual, weight, np.zeros(len(log)), zero_factors(log), dtype=model.dtype
     )
@@ -94,9 +95,8 @@ def zero_factors(log: Ratings) -> Factors:
     return Factors(np.zeros((log.n_users, 0)), np.zeros((log.n_items, 0)))
 
 
-def warn_if_far(log: Ratings, outcome: Vector, *, stacklevel: int) -> None:
-    """Warn if pseudo-outcomes are far outside the range of the ratings."""
-    rating_range, largest = float(np.ptp(log.rating)), float(np.abs(outcome).max())
+def warn_if_far(rating_range: float, largest: float, *, stacklevel: int) -> None:
+    """Warn if the largest absolute pseudo-outcome is far outside the range of the ratings."""
     if largest > MAX_RANGES * rating_range > 0:
         warnings.warn(
             PropensityWarning(

@@ -17,7 +17,14 @@ from unskew.data.weights import WeightTransform, inverse_weights, weighted_mean
 from unskew.errors import UsageError
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities, targeted_weight
 from unskew.factorization.checkpoints import Checkpoint, load_state, save_state
-from unskew.factorization.engine import AllCellsEngine, Engine, PseudoOutcomeRequest
+from unskew.factorization.engine import (
+    AllCellsEngine,
+    DoublyRobustFrameEngine,
+    Engine,
+    Frame,
+    FrameReader,
+    PseudoOutcomeRequest,
+)
 from unskew.factorization.initialization import check_initial_factors
 from unskew.factorization.majorize import DoublyRobustAbsoluteLoss, MajorizeMinimize
 from unskew.factorization.penalty import Penalty
@@ -30,7 +37,12 @@ from unskew.factorization.pseudo_outcome import (
 from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import choose_correction_penalty, warn_if_far, zero_factors
-from unskew.models.engine_choice import find_all_cells_engine, require_squared_loss
+from unskew.models.doubly_robust_frames import make_frame_request
+from unskew.models.engine_choice import (
+    find_all_cells_engine,
+    find_frame_engine,
+    require_squared_loss,
+)
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import (
     WEIGHTINGS,
@@ -139,22 +151,23 @@ class DoublyRobustFactorization(RatingFactorization):
 
     def fit(
         self,
-        log: Ratings,
+        log: Ratings | Frame,
         propensities: PropensitiesLike | None = None,
         *,
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
-        engine: str | Engine = "local",
+        engine: str | Engine | DoublyRobustFrameEngine = "local",
     ) -> Self:
         """Fit to a log and the propensities of its cells.
 
         Parameters
         ----------
         log
-            The ratings.
+            The ratings. With ``engine="spark"`` a Spark data frame, or the path of Parquet files.
         propensities
-            One for each rating, or a users x items matrix. Needed unless ``weighting="eib"``.
+            One for each rating, or a users x items matrix. Needed unless ``weighting="eib"``. On
+            Spark the name of a column.
         initial_factors
             Start the predictions at the ``factors_`` of another fit on the same users and items.
         checkpoint, checkpoint_every
@@ -162,9 +175,19 @@ class DoublyRobustFactorization(RatingFactorization):
             it every so many steps. A fit with the same settings that finds its own files continues
             from them, to the same result bit for bit.
         engine
-            ``"local"``, ``"gpu"`` (squared loss; needs the extra 'gpu'), or an engine with settings
-            such as :class:`unskew.engines.GpuEngine`. ``"auto"`` is ``"local"``.
+            ``"local"``, ``"gpu"`` (squared loss; needs the extra 'gpu'), ``"spark"`` (squared loss
+            in one round, with numbers for ``l2`` and that of the imputer; needs the extra
+            'spark'), or an engine with settings such as :class:`unskew.engines.GpuEngine`.
+            ``"auto"`` is ``"spark"`` for a Spark data frame, and ``"local"`` otherwise.
         """
+        frame_engine = find_frame_engine(engine, log)
+        if isinstance(frame_engine, DoublyRobustFrameEngine):
+            self._check_settings()
+            saved_to = checkpoint, checkpoint_every
+            return self._fit_frame(frame_engine, log, propensities, initial_factors, saved_to)
+        if isinstance(frame_engine, FrameReader):
+            log, propensities = frame_engine.read_log(log, propensities)
+            engine = "local"
         other_engine = find_all_cells_engine(self, engine)
         require_log(log)
         self._check_settings()
@@ -193,6 +216,30 @@ class DoublyRobustFactorization(RatingFactorization):
         self.risk_ = (history[-1] - last.penalty.value(last.solved)) / target.n_cells
         solution = Solution(last.factors, history, last.stop_reason)
         self._record_fit(log, solution, last.mean_outcome(target), fitted=target)
+        return self
+
+    def _fit_frame(
+        self,
+        engine: DoublyRobustFrameEngine,
+        frame: Frame,
+        propensities: Any,
+        initial_factors: Factors | None,
+        checkpoint: tuple[str | Path | None, int],
+    ) -> Self:
+        with self._show_steps() as report:
+            result = engine.fit_doubly_robust(
+                make_frame_request(
+                    self,
+                    frame,
+                    propensities,
+                    engine=getattr(engine, "name", engine),
+                    initial_factors=initial_factors,
+                    checkpoint=checkpoint,
+                    report=report,
+                )
+            )
+        self.imputed_, self.risk_ = result.imputed, result.risk
+        self._record_frame_fit(result.prediction)
         return self
 
     def _load_round(
@@ -323,7 +370,8 @@ class DoublyRobustFactorization(RatingFactorization):
         part = None if saved is None else saved.part(f"round-{number}")
         if training.engine is not None:
             correction = weight * errors.rating
-            warn_if_far(target, base_on_log + correction, stacklevel=4)
+            largest = float(np.abs(base_on_log + correction).max())
+            warn_if_far(float(np.ptp(target.rating)), largest, stacklevel=4)
             constant = outcome_constant(weight, errors.rating)
             imputed_part = None if self.penalizes == "correction" else base
             request = self._make_request(
@@ -413,7 +461,7 @@ class DoublyRobustFactorization(RatingFactorization):
             )
             return solver, 0.0
         outcomes = imputed_on_log + weight * (log.rating - imputed_on_log)
-        warn_if_far(log, outcomes, stacklevel=5)
+        warn_if_far(float(np.ptp(log.rating)), float(np.abs(outcomes).max()), stacklevel=5)
         outcome, constant = make_pseudo_outcome(
             log, weight, imputed_on_log, imputed, dtype=self.dtype
         )

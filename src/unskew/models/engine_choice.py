@@ -14,9 +14,19 @@ from unskew.errors import UsageError
 from unskew.factorization.engine import AllCellsEngine, BatchEngine, Engine
 from unskew.factorization.objective import name_unsolved_rows
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.registry import find_engine
+from unskew.registry import engine_for, find_engine
 
 LOG_IN_MEMORY = "Use `engine='gpu'` or `engine='local'` with the log in memory"
+
+
+def find_frame_engine(engine: str | object, log: object) -> Any:
+    """The engine that ``engine`` names, if it may read a data frame itself.
+
+    None for ``"local"``, and for ``"auto"`` unless the log is a data frame of Spark.
+    """
+    if isinstance(engine, str) and engine == "auto":
+        engine = "spark" if engine_for(log) == "spark" else "local"
+    return find_engine(engine)
 
 
 def find_all_cells_engine(model: object, engine: str | object) -> AllCellsEngine | None:

@@ -15,6 +15,7 @@ from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
+from unskew.factorization.engine import FrameFitResult
 from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import scaled_ridge
 from unskew.factorization.penalty import Offsets, Penalty
@@ -202,6 +203,17 @@ class RatingFactorization(FitOptions, FactorRecommender):
         self._record_factors(log, factors, self._fallback(factors, mean), seen)
         self.rating_range_ = self._find_range(log if fitted is None else fitted)
         self._record_solution(solution)
+
+    def _record_frame_fit(self, result: FrameFitResult) -> None:
+        """Keep the fit of a data frame by an engine, and how it went; warn as above."""
+        factors = result.solution.parameters
+        self.factors_, self.fallback_ = factors, self._fallback(factors, result.mean)
+        self.users_, self.items_ = result.users, result.items
+        self.seen_starts_, self.seen_items_ = result.seen
+        self.user_factors_frame = result.user_factors
+        self.rating_range_ = result.rating_range if self.clip_predictions else None
+        self._record_penalty(result.universe, self._fixed_penalty(result.universe))
+        self._record_solution(result.solution)
 
     def _find_range(self, log: Ratings) -> tuple[float, float] | None:
         """The range of the ratings, if predictions stay within it."""

@@ -382,18 +382,9 @@ class MatrixFactorization(RatingFactorization):
                     report,
                 )
             )
-        factors = result.solution.parameters
-        self.factors_ = factors
-        self.fallback_ = self._fallback(factors, result.mean)
-        self.users_, self.items_ = result.users, result.items
-        self.seen_starts_, self.seen_items_ = result.seen
-        self.user_factors_frame = result.user_factors
-        universe = result.universe
-        self.rating_range_ = result.rating_range if self.clip_predictions else None
-        is_naive = propensity is None
-        self.naive_weight_ = universe.n_cells / result.n_ratings if is_naive else None
-        self._record_penalty(universe, self._fixed_penalty(universe))
-        self._record_solution(result.solution)
+        is_naive, n_cells = propensity is None, result.universe.n_cells
+        self.naive_weight_ = n_cells / result.n_ratings if is_naive else None
+        self._record_frame_fit(result)
         return self
 
     def _make_request(

@@ -166,7 +166,7 @@ class DevicePseudoOutcomeSolver(DeviceSweepingSolver):
         ridges = torch.diag(exact.new_tensor(self.penalty.of_row(side, n_unknowns, self.n_factors)))
         cholesky, failed = torch.linalg.cholesky_ex(exact.T @ exact + ridges)
         if int(failed):
-            raise no_unique_rows_error(side, self.penalty)
+            raise no_unique_rows_error(side, self.penalty.factors)
         products = correction @ design
         right = products + imputed_rows @ (opposite_imputed_rows.T @ exact)
         right -= opposite_offset @ exact

@@ -216,7 +216,6 @@ class UserBlocks:
 
     def count(self) -> BlockTotals:
         """Totals over all blocks. The first call builds the blocks."""
-        n_items = self.n_items
 
         def count(_: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
             columns = [
@@ -224,18 +223,24 @@ class UserBlocks:
             ]
             yield pa.record_batch(columns, names=["n_users", "n_repeats"])
 
+        counted = self.map(count, "n_users long, n_repeats long").toArrow()
+        n_users, n_repeats = (int(column.to_numpy().sum()) for column in counted.columns)
+        universe = Universe(n_users, self.n_items)
+        return BlockTotals(universe, n_users, n_repeats, *self.add_by_item())
+
+    def add_by_item(self, weigh: Callable[[Vector], Vector] | None = None) -> tuple[Vector, Vector]:
+        """The total weight and weighted rating of each item; ``weigh`` gives other weights."""
+        n_items = self.n_items
+
         def add(block: UserBlock) -> BlockSum:
-            values = block.weight, block.weight * block.cells.rating
-            opposite = block.cells.opposite
+            weight = block.weight if weigh is None else weigh(block.weight)
+            values, opposite = (weight, weight * block.cells.rating), block.cells.opposite
             by_item = [np.bincount(opposite, value, minlength=n_items) for value in values]
             return 0.0, np.stack(by_item, axis=1)
 
-        counted = self.map(count, "n_users long, n_repeats long").toArrow()
-        n_users, n_repeats = (int(column.to_numpy().sum()) for column in counted.columns)
         _, sums = self.add_up(add, width=2, dtype="float64")
-        universe = Universe(n_users, n_items)
         item_weight, item_rating = sums.T.astype(np.float64)
-        return BlockTotals(universe, n_users, n_repeats, item_weight, item_rating)
+        return item_weight, item_rating
 
     def normalize(self, how: str, totals: BlockTotals) -> UserBlocks:
         """Blocks whose weights are multiplied by :data:`WEIGHT_FACTORS`."""
@@ -246,17 +251,27 @@ class UserBlocks:
             cells = block.cells.with_root_weights(root_weight)
             yield pack_block(number, replace(block, cells=cells))
 
-        return replace(self, frame=_persist(self.map(rescale, BLOCK_COLUMNS)))
+        return self.rebuild(rescale)
+
+    def rebuild(self, work: Callable[[int, UserBlock], Iterator[pa.RecordBatch]]) -> UserBlocks:
+        """What ``work`` makes of the number and the content of each block, kept as new blocks."""
+        return replace(self, frame=_persist(self.map(work, BLOCK_COLUMNS)))
 
     def add_up(
-        self, work: BlockWork, *, width: int, dtype: str, finish: Finish = keep_sums
+        self,
+        work: BlockWork,
+        *,
+        width: int,
+        dtype: str,
+        finish: Finish = keep_sums,
+        n_more_rows: int = 0,
     ) -> BlockSum:
         """The sum of ``work(block)`` over all blocks in order, with ``finish`` for its rows.
 
-        ``work`` returns a number and ``width`` numbers for each item. They are sent in ``dtype``,
-        and added in float64.
+        ``work`` returns a number and ``width`` numbers for each item, and for ``n_more_rows``. They
+        are sent in ``dtype``, and added in float64.
         """
-        sums = ItemSums(self.n_items, width, dtype, self.n_blocks, finish)
+        sums = ItemSums(self.n_items + n_more_rows, width, dtype, self.n_blocks, finish)
         mapped = self.map(lambda number, block: sums.split(number, work(block)), sums.schema)
         return sums.collect(mapped)
 

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from unskew.factorization.engine import FrameFitRequest, FrameFitResult
+from unskew.factorization.engine import (
+    DoublyRobustFrameRequest,
+    DoublyRobustFrameResult,
+    FrameFitRequest,
+    FrameFitResult,
+)
 from unskew.registry import require_package
 from unskew.types import RandomState
 
@@ -58,6 +63,13 @@ class SparkEngine:
         from unskew.engines.spark.fitting import fit_on_spark
 
         return fit_on_spark(self, request)
+
+    def fit_doubly_robust(self, request: DoublyRobustFrameRequest, /) -> DoublyRobustFrameResult:
+        """Fit doubly robust learning to the same optimum as the local engine."""
+        _require_pyspark()
+        from unskew.engines.spark.doubly_robust import fit_doubly_robust_on_spark
+
+        return fit_doubly_robust_on_spark(self, request)
 
     def split(
         self, frame: Any, propensity: str | None, /, *, n_folds: int, random_state: RandomState

@@ -7,11 +7,13 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark import StorageLevel, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +44,7 @@ from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import Objective, SortedCells
 from unskew.factorization.solution import Solution, Solver, minimize
 from unskew.threads import Workers, cancel_jobs_on_interrupt
-from unskew.types import SeenItems
+from unskew.types import Floats, SeenItems
 
 if TYPE_CHECKING:
     from unskew.engines.spark.engine import SparkEngine
@@ -68,6 +70,41 @@ def fit_on_spark(engine: SparkEngine, request: FrameFitRequest) -> FrameFitResul
 
 
 def _fit_log(engine: SparkEngine, request: FrameFitRequest, log: SparkLog) -> FrameFitResult:
+    with shuffle_log(engine, request, log) as shuffled:
+        log, totals = shuffled.log, shuffled.totals
+        normalize = request.normalize
+        if not log.is_weighted and normalize == "none":
+            normalize = "self"
+        if normalize == "none":
+            return _fit_blocks(engine, request, shuffled)
+        normalized = shuffled.blocks.normalize(normalize, totals)
+        try:
+            totals = _count_blocks(engine, normalized)
+            return _fit_blocks(engine, request, replace(shuffled, blocks=normalized, totals=totals))
+        finally:
+            normalized.drop()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShuffledLog:
+    """A log in blocks of users, and what was counted in it."""
+
+    log: SparkLog
+    counts: LogCounts
+    blocks: UserBlocks
+    totals: BlockTotals
+
+    @property
+    def identity(self) -> list[npt.NDArray[Any]]:
+        """Arrays that identify the log, and the order of sums, in a checkpoint."""
+        return [self.counts.digest, np.array([self.counts.n_ratings, self.blocks.n_blocks])]
+
+
+@contextmanager
+def shuffle_log(
+    engine: SparkEngine, request: FrameFitRequest, log: SparkLog
+) -> Iterator[ShuffledLog]:
+    """Count and check the log and send it to blocks of users, which are dropped at the end."""
     n_tasks = check_executors(log.frame.sparkSession)
     if request.relevance_threshold is not None:
         require_threshold(request.relevance_threshold)
@@ -82,17 +119,7 @@ def _fit_log(engine: SparkEngine, request: FrameFitRequest, log: SparkLog) -> Fr
         _check_totals(request, totals)
         if engine.collect_users:
             require_driver_memory(totals.universe.n_users, request.n_factors, counts.n_ratings)
-        normalize = request.normalize
-        if not log.is_weighted and normalize == "none":
-            normalize = "self"
-        if normalize == "none":
-            return _fit_blocks(engine, request, log, counts, blocks, totals)
-        normalized = blocks.normalize(normalize, totals)
-        try:
-            totals = _count_blocks(engine, normalized)
-            return _fit_blocks(engine, request, log, counts, normalized, totals)
-        finally:
-            normalized.drop()
+        yield ShuffledLog(log, counts, blocks, totals)
     finally:
         blocks.drop()
 
@@ -131,42 +158,64 @@ def require_driver_memory(n_users: int, n_factors: int, n_ratings: int) -> None:
 
 
 def _fit_blocks(
-    engine: SparkEngine,
-    request: FrameFitRequest,
-    log: SparkLog,
-    counts: LogCounts,
-    blocks: UserBlocks,
-    totals: BlockTotals,
+    engine: SparkEngine, request: FrameFitRequest, shuffled: ShuffledLog
 ) -> FrameFitResult:
+    objective, solution = minimize_over_blocks(request, shuffled)
+    # Sent with the tasks and not as a broadcast: the data frame of users may outlive this fit.
+    solver = UserSolver(objective, solution.parameters.start)
+    return make_result(engine, shuffled, solution, solver, shuffled.totals.mean)
+
+
+def minimize_over_blocks(
+    request: FrameFitRequest, shuffled: ShuffledLog
+) -> tuple[Objective, Solution[ItemFactors]]:
+    """The objective of Eq. (14), without its cells, and the items that minimise it."""
+    blocks, totals, dtype = shuffled.blocks, shuffled.totals, request.dtype
     no_codes, no_values = np.empty(0, np.int32), np.empty(0)
-    no_cells = SortedCells.of(
-        no_codes, no_codes, no_values, no_values, shape=(0, 0), dtype=request.dtype
-    )
+    no_cells = SortedCells.of(no_codes, no_codes, no_values, no_values, shape=(0, 0), dtype=dtype)
     penalty = request.penalty(totals.universe)
     objective = Objective(
         no_cells, no_cells, request.n_factors, request.offsets, penalty, Workers(1)
     )
     solution = minimize(
         _choose_solver(request, objective, blocks, totals),
-        _make_start(request, counts, blocks, totals, objective),
+        _make_start(request, shuffled.counts, blocks, totals, objective),
         max_iter=request.max_iter,
         tol=request.tol,
-        checkpoint=request.make_checkpoint(
-            [counts.digest, np.array([counts.n_ratings, blocks.n_blocks])]
-        ),
+        checkpoint=request.make_checkpoint(shuffled.identity),
         report=request.report,
     )
-    items = solution.parameters
-    # Sent with the tasks and not as a broadcast: the data frame of users may outlive this fit.
-    solver = UserSolver(objective, items.start)
+    return objective, solution
+
+
+class BlockSolver(Protocol):
+    """Gives the users of a block their factors; it is sent to the executors."""
+
+    def solve(self, block: Any, /) -> tuple[Floats, Floats]:
+        """The factors and offsets of the block's users."""
+        ...
+
+
+def make_result(
+    engine: SparkEngine,
+    shuffled: ShuffledLog,
+    solution: Solution[ItemFactors],
+    solver: BlockSolver,
+    mean: float,
+) -> FrameFitResult:
+    """The items of a solution, and its users as a data frame and, if asked for, on the driver."""
+    log, counts, blocks, items = (
+        *(shuffled.log, shuffled.counts, shuffled.blocks),
+        solution.parameters,
+    )
     user_factors = _make_user_frame(log, blocks, solver)
     users, factors = np.empty(0, np.int64), items.with_users(items.user_factors, items.user_offset)
     seen: SeenItems = np.zeros(1, np.int64), np.empty(0, np.int32)
     if engine.collect_users:
-        users, factors, seen = _collect_users(log, blocks, solver, items)
+        users, factors, seen = collect_users(log, blocks, solver, items)
     whole = Solution(factors, solution.history, solution.stop_reason)
-    size = totals.universe, counts.n_ratings, counts.rating_range
-    return FrameFitResult(whole, totals.mean, users, counts.items, seen, user_factors, *size)
+    size = shuffled.totals.universe, counts.n_ratings, counts.rating_range
+    return FrameFitResult(whole, mean, users, counts.items, seen, user_factors, *size)
 
 
 def _choose_solver(
@@ -217,7 +266,7 @@ def _make_start(
     return ItemFactors.of(ItemSide.of(start))
 
 
-def _make_user_frame(log: SparkLog, blocks: UserBlocks, solver: UserSolver) -> DataFrame:
+def _make_user_frame(log: SparkLog, blocks: UserBlocks, solver: BlockSolver) -> DataFrame:
     """A cached data frame of user, factors and offset."""
 
     def solve(_: int, block: UserBlock) -> Iterator[pa.RecordBatch]:
@@ -245,8 +294,8 @@ def _make_user_frame(log: SparkLog, blocks: UserBlocks, solver: UserSolver) -> D
     return frame
 
 
-def _collect_users(
-    log: SparkLog, blocks: UserBlocks, solver: UserSolver, items: ItemFactors
+def collect_users(
+    log: SparkLog, blocks: UserBlocks, solver: BlockSolver, items: ItemFactors
 ) -> tuple[Ids, Factors, SeenItems]:
     """The users in the order of their ids, all factors, and the items of each user."""
     arrow_type = to_arrow_type(log.frame.schema["user"].dataType)
