@@ -29,8 +29,9 @@ protocol        methods                                used by
 =============== ====================================== ==========================================
 
 ``Engine``, ``FrameEngine``, ``AllCellsEngine`` (above: ``AllCells``), ``BatchEngine``
-(``Batches``), ``DoublyRobustFrameEngine`` (``Doubly``) and their requests and results are in ``unskew.factorization.engine``,
-``Ranker`` is in ``unskew.ranking.positions``, ``FrameFolds`` in ``unskew.model_selection.folds``.
+(``Batches``), ``DoublyRobustFrameEngine`` (``Doubly``) and their requests and results are in
+``unskew.factorization.engine``, ``Ranker`` is in ``unskew.ranking.positions``, ``FrameFolds`` in
+``unskew.model_selection.folds``.
 An engine need not inherit from them: having the methods is enough.
 
 :class:`LocalEngine` fits and serves data frames of any library in this process, with the methods

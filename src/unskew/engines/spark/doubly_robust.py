@@ -121,8 +121,8 @@ def _prepare_prediction(
 def _make_start(request: DoublyRobustFrameRequest, imputed: ItemFactors, mean: float) -> Factors:
     """Small random items, or those of ``initial_factors`` without the part of G."""
     settings = request.prediction
-    given, d = settings.initial_factors, settings.n_factors
-    if given is None:
+    initial, d = settings.initial_factors, settings.n_factors
+    if initial is None:
         return small_random(
             (0, imputed.n_items),
             mean,
@@ -132,7 +132,7 @@ def _make_start(request: DoublyRobustFrameRequest, imputed: ItemFactors, mean: f
             dtype=settings.dtype,
             with_users=False,
         )
-    factors, offset, c = given.item_factors, given.item_offset, given.global_offset
+    factors, offset, c = initial.item_factors, initial.item_offset, initial.global_offset
     if request.penalizes_correction:
         factors, offset = factors[:, :d], offset - imputed.item_offset
         c -= imputed.global_offset

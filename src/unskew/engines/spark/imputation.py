@@ -97,13 +97,13 @@ def _choose_weights(
 
 def _find_limit(weighting: str, log: SparkLog, n_ratings: int) -> float:
     """The quantile of a(P) at which larger weights are clipped; a(P) grows with 1 / P."""
-    place = CLIP_QUANTILE * (n_ratings - 1)
-    below = int(place)
+    position = CLIP_QUANTILE * (n_ratings - 1)
+    below = int(position)
     weight = np.array(
         [find_ranked(log, rank) for rank in (below, min(below + 1, n_ratings - 1))], np.float64
     )
     low, high = WEIGHTINGS[weighting](1 / weight)
-    return float(low + (place - below) * (high - low))
+    return float(low + (position - below) * (high - low))
 
 
 def find_ranked(log: SparkLog, rank: int) -> float:
@@ -188,7 +188,7 @@ class CorrectionTotals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrectedBlocks:
-    """Blocks of :class:`CorrectedBlock`."""
+    """The blocks of a log after their correction, each a :class:`CorrectedBlock`."""
 
     blocks: UserBlocks
 
