@@ -143,7 +143,7 @@ class PolicyEvaluation(Result):
         """The estimator that decides by default, its best policy, and whether the others agree.
 
         It is the one that assumes least about users among those with reliable weights, and then
-        that with the narrowest intervals; :mod:`unskew.policies.result` has the whole rule.
+        that with the narrowest intervals. The guide to impressions has the whole rule.
         """
         return find_headline(self)
 
