@@ -31,6 +31,21 @@ def test_the_recipe_has_the_dependencies_of_the_project() -> None:
     assert listed == {*PROJECT["dependencies"], f"python{PROJECT['requires-python']}"}
 
 
+def test_the_names_that_a_user_is_told_to_take_exist() -> None:
+    """In rows of the table such as ``| `unskew.Clip`, `Switch` | `unskew.estimators.*` |``."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    rows = re.findall(r"^\| (.*) \| `unskew\.(\w+)\.\*` \|$", changelog, re.MULTILINE)
+    moved = [
+        (package, name)
+        for before, package in rows
+        for name in re.findall(r"`(?:unskew\.)?(\w+)`", before.split("except")[0])
+    ]
+
+    assert len(moved) > 20
+    assert [each for each in moved if not hasattr(getattr(unskew, each[0]), each[1])] == []
+    assert [name for _, name in moved if name in unskew.__all__] == []
+
+
 def test_the_page_on_installing_names_every_extra() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE)
 
