@@ -222,8 +222,8 @@ def sum_influence(
     expected = sparse.csr_array((examined, (of_row, column)), shape=shape)
     total = np.bincount(of_row, weights=examined)
     clicks = np.bincount(of_row, weights=shown.reward)
-    shares = sparse.csr_array(sparse.diags_array(1 / total) @ expected)
-    weights = sparse.diags_array(clicks) @ shares
+    shares = sparse.csr_array(expected.multiply(1 / total[:, None]))
+    weights = sparse.csr_array(shares.multiply(clicks[:, None]))
     hessian = np.diag(weights.sum(axis=0)) - (shares.T @ weights).toarray()
     residual = shown.reward - (clicks / total)[of_row] * examined
     at_position = sparse.csr_array((residual, (cluster, column)), shape=(n_clusters, n_positions))
