@@ -27,11 +27,15 @@ from unskew.estimators import main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.cells import ClusterChoice
-from unskew.evaluation.distributions import LeadRobustness, describe_distributions, find_robustness
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
 from unskew.evaluation.transform_effect import TransformEffect
-from unskew.evaluation.weight_changes import EvaluationInputs
+from unskew.evaluation.weight_changes import (
+    EvaluationInputs,
+    LeadRobustness,
+    describe_distributions,
+    find_robustness,
+)
 from unskew.settings import Flag, require_name
 from unskew.tables import UNDECIDED, count_noun, format_p_value, join_words
 

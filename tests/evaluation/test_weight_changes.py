@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unskew import evaluate, sensitivity, simulate
-from unskew.evaluation.distributions import (
+from unskew.evaluation.weight_changes import (
     MAX_DISTINCT_WEIGHTS,
     MAX_RATING_BINS,
     WEIGHT_BINS,
