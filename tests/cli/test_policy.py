@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
@@ -107,9 +108,7 @@ def test_duckdb_refuses_what_needs_memory(folder: Path) -> None:
     )
 
     assert result.exit_code == 2
-    assert "--max-weight needs the candidates or weights in memory" in " ".join(
-        result.stderr.split()
-    )
+    assert "--max-weight needs the log in memory" in " ".join(result.stderr.split())
 
 
 def test_tables_are_printed_and_pages_written(folder: Path, tmp_path: Path) -> None:
@@ -213,7 +212,7 @@ def test_arms_of_an_ab_test_need_no_probabilities(tmp_path: Path) -> None:
         (("--arm", "half=a"), "must be a number, as in 0.5=COL"),
         (("--arm", "0.5=a", "--arm", "b"), "1 of 2 rankings have a share"),
         ((*arms, "--logging", "uniform"), "both say how the log was made"),
-        ((*arms, "--reader", "duckdb"), "--arm needs the candidates"),
+        ((*arms, "--reader", "duckdb"), "--arm needs the log in memory"),
     ):
         failed = run(*arguments, *wrong)
         assert failed.exit_code == 2
@@ -423,3 +422,34 @@ def test_validate_says_that_a_contradicted_log_gives_no_intervals(folder: Path) 
     assert "can be read, but values of policies from it would have no intervals." in " ".join(
         wrong.stdout.split()
     )
+
+
+def test_an_examination_curve_can_be_estimated_from_the_log(tmp_path: Path) -> None:
+    log = unskew.simulate_impressions(400, logging="rankers", n_rankers=3, random_state=2).log
+    columns = {
+        "request_id": log.request.tolist(),
+        "user_id": log.user.tolist(),
+        "item_id": log.item.tolist(),
+        "position": log.position.tolist(),
+        "click": log.reward.tolist(),
+        "reversed": (4 - log.position).tolist(),
+    }
+    path = str(tmp_path / "rankers.csv")
+    write_table(columns, path)
+    arguments = ("policy", "evaluate", path, "--ranking", "reversed", "--estimate-examination")
+    record = json.loads(run(*arguments, "--json").stdout)
+
+    shown = unskew.Impressions.from_frame(pd.DataFrame(columns))
+    expected = unskew.evaluate_policies(
+        shown,
+        {"reversed": TargetRanking("reversed")},
+        examination=unskew.PositionBias().fit(shown),
+    )
+    assert record["estimators"] == ["pbm"]
+    assert record["rows"][1]["std_error"] == pytest.approx(expected.value("reversed").std_error)
+    assert "include the error of the examination curve" in " ".join(record["notes"])
+    both = run(*arguments, "--examination", "1,0.5,0.3")
+    assert both.exit_code == 2
+    assert "gives the curve that --estimate-examination estimates. Pass one" in both.stderr
+    duckdb = run(*arguments, "--reader", "duckdb")
+    assert "--estimate-examination needs the log" in duckdb.stderr

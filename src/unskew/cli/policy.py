@@ -107,7 +107,13 @@ COMMANDS.add(
     "--examination",
     metavar="TH,TH,...",
     callback=options.split_numbers,
-    help="For pbm: the examination of each position, from the top.",
+    help="For pbm: the examination of each position, from the top, taken as known.",
+)
+@click.option(
+    "--estimate-examination",
+    is_flag=True,
+    help="For pbm: estimate the examination from LOG, as `position-bias` does. Its error enters "
+    "the intervals.",
 )
 @click.option(
     "--regression",
@@ -175,6 +181,7 @@ def evaluate(
       unskew policy evaluate shown.csv --ranking new=col --examination 1,0.5,0.33
       unskew policy evaluate shown.csv --logging uniform --model m.unskew -o r.html
       unskew policy evaluate ab.csv --arm old --arm new --ranking old --ranking new
+      unskew policy evaluate shown.csv --ranking new --estimate-examination
       unskew policy evaluate l.csv --target a=p_a --target b=p_b --compare a b
       unskew policy evaluate l.parquet --target new=p_new --reader duckdb
     """  # noqa: D301

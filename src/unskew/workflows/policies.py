@@ -18,12 +18,14 @@ from unskew.evaluation.result import Comparison
 from unskew.io.duckdb_files import Reader, choose_reader, open_relation
 from unskew.io.files import read_table
 from unskew.io.impression_files import (
+    ROWS_AT_ONCE,
     ImpressionColumns,
     find_impression_problems,
     iterate_impressions,
 )
 from unskew.io.table import FileTable
 from unskew.loading import load
+from unskew.policies.curve_uncertainty import find_curve
 from unskew.policies.evaluate import check_targets
 from unskew.policies.frame import evaluate_policies_frame
 from unskew.policies.plan import PolicyPlan
@@ -65,26 +67,43 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
     candidates = None
     if request.candidates is not None:
         candidates = _read_candidates(read_table(request.candidates))
+    parts = iterate_impressions(
+        open_log(request),
+        columns,
+        probability_is=request.probability_is,
+        repeats=request.repeats,
+        rows_at_once=WHOLE_FILE if request.estimate_examination else ROWS_AT_ONCE,
+    )
+    examination: object = request.examination or None
+    if request.estimate_examination:
+        _refuse_two_curves(request)
+        shown = next(parts)
+        examination, parts = PositionBias().fit(shown), iter([shown])
     plan = PolicyPlan(
         check_targets(targets),
         request.estimators or None,
         candidates,
         _read_excluded(request),
         _find_logging(request),
-        read_examination(request.examination) if request.examination else None,
+        None if examination is None else read_examination(examination),
         _find_regression(request),
         request.slot_worth,
         request.cluster,
         request.level,
         request.transform,
-    )
-    parts = iterate_impressions(
-        open_log(request),
-        columns,
-        probability_is=request.probability_is,
-        repeats=request.repeats,
+        find_curve(examination),
     )
     return plan.evaluate(parts)
+
+
+def _refuse_two_curves(request: PolicyRequest) -> None:
+    if request.examination:
+        raise UsageError(
+            "`examination` gives the curve that `estimate_examination` estimates.",
+            parameter="examination",
+            value=request.examination,
+            remedy="Pass one of them.",
+        )
 
 
 def _choose_policy_reader(request: PolicyRequest) -> Reader:
@@ -97,12 +116,13 @@ def _choose_policy_reader(request: PolicyRequest) -> Reader:
         "logging": request.logging == "uniform",
         "arm": request.arms,
         "transform": request.transform,
+        "estimate_examination": request.estimate_examination,
     }
     in_memory = [name for name, value in settings.items() if value]
     if reader == "duckdb" and request.reader == "duckdb" and in_memory:
         raise UsageError(
             f"DuckDB reads policies from columns of the log, and `{in_memory[0]}` needs the "
-            "candidates or weights in memory.",
+            "log in memory.",
             parameter="reader",
             value="duckdb",
             remedy="Leave it out, or use `reader='memory'`.",

@@ -70,6 +70,8 @@ class PolicyRequest(ImpressionRequest):
     """The file of a log of ratings whose items are no candidates of their users."""
     estimators: tuple[str, ...] = ()
     examination: tuple[float, ...] = ()
+    estimate_examination: bool = False
+    """Whether the examination curve is estimated from the log, with its error."""
     regression: tuple[str, ...] = ()
     slot_worth: Literal["sum", "dcg"] = "sum"
     cluster: Literal["user", "request"] = "user"
