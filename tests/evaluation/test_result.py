@@ -172,7 +172,7 @@ def test_a_comparison_as_json_has_every_field() -> None:
             "p_value",
             "level",
         ),
-        *("higher_is_better", "better", "warnings"),
+        *("higher_is_better", "better", "warnings", "premise"),
     }
 
 

@@ -158,6 +158,9 @@ def test_what_is_typed_is_describe_comparison(made: dict[str, Any]) -> None:
 
 # The headline
 
+SPREADS = {"a": 0.3, "b": 1.0}
+"""Standard deviations of the errors of two models."""
+
 
 def row(
     first: str,
@@ -211,6 +214,57 @@ def judged(models: dict[str, Any], **settings: Any) -> Evaluation:
     return evaluate(
         WORLD.log, models, propensities=WORLD.propensities, **({"metrics": ["mae"]} | settings)
     )
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.UnskewWarning")
+def test_pages_of_comparisons_claim_no_more_than_the_page_of_the_evaluation() -> None:
+    log = unskew.simulate(200, 80, density=0.1, alpha=0.25, random_state=0)
+    rng = np.random.default_rng(0)
+    models = {name: log.log.rating + rng.normal(0, s, len(log.log)) for name, s in SPREADS.items()}
+    size = log.log.n_users, log.log.n_items
+
+    def headlines(propensities: Any) -> list[str]:
+        found = unskew.evaluate(
+            log.log, models, propensities=propensities, universe=size, metrics=["mse"]
+        )
+        results = found.compare("a", "b"), found.compare("b", "a"), found.compare_all()
+        return [build_page(record_of(each)).headline[0][0] for each in results]
+
+    blind = PopularityPropensity("both").fit(log.log, universe=size)
+    for text in headlines(log.propensities):
+        assert text.startswith("If the supplied propensities are right, a ")
+        assert "a beats b" in text or text.endswith("a is the best of 2 models by MSE.")
+    for text in headlines(blind):
+        assert text.startswith("Adjusted for users and items only, a is ahead ")
+    for text in headlines(np.full(len(log.log), 0.5)):
+        assert text.startswith("Not reliable: the propensities do not fit this log. If the ")
+        assert " a is ahead " in text
+    for text in headlines(UniformPropensity().fit(log.log, universe=size)):
+        assert text.startswith("Not reliable: the variance of item totals is 23 times what the ")
+        assert " a is ahead " in text
+
+
+def test_a_comparison_of_all_pairs_shows_why_estimates_cannot_be_used() -> None:
+    record = {
+        "kind": "pairwise_comparison",
+        "version": unskew.__version__,
+        "metric": "mae",
+        "estimator": "ips",
+        "level": 0.95,
+        "higher_is_better": False,
+        "models": ["a", "b"],
+        "best": ["a"],
+        "pairs": [
+            {"first": "a", "second": "b", "difference": -1.0, "ci_low": -1.5, "ci_high": -0.5}
+            | {"p_value": 0.01, "p_adjusted": 0.01, "better": "a"}
+        ],
+    }
+    good = build_page(record)  # of a file of 0.1.0, which does not say what the weights rest on
+    bad = build_page(record | {"warnings": ["IPS has MAE below 0."]})
+
+    assert good.headline[0][0] == "If the propensities are right, a is the best of 2 models by MAE."
+    assert bad.headline[0][0].startswith("No verdict: MAE by IPS cannot be used")
+    assert bad.warnings == ("IPS has MAE below 0.",)
 
 
 def test_one_model_alone_has_its_value_describe_comparison() -> None:

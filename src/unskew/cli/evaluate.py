@@ -16,7 +16,15 @@ from unskew.workflows.requests import EvaluationRequest
 if TYPE_CHECKING:
     from unskew.workflows.evaluation import AnyEvaluation
 
-HIDDEN_COLUMNS = ("first", "second", "std_error", "level", "higher_is_better", "warnings")
+HIDDEN_COLUMNS = (
+    "first",
+    "second",
+    "std_error",
+    "level",
+    "higher_is_better",
+    "warnings",
+    "premise",
+)
 """Columns of a comparison that the table for people leaves out."""
 
 

@@ -12,7 +12,7 @@ from unskew.estimators.intervals import adjust_p_values
 from unskew.tables import UNDECIDED, count_noun
 
 if TYPE_CHECKING:
-    from unskew.evaluation.result import Comparison
+    from unskew.evaluation.result import Comparison, Premise
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,10 @@ class PairwiseComparison(Result):
     """From the best estimate to the worst."""
     pairs: tuple[AdjustedPair, ...]
     backend: str | None = None
+    warnings: tuple[str, ...] = ()
+    """Why estimates cannot be used, such as values outside the range of the metric."""
+    premise: Premise | None = None
+    """What a weighted estimator rests on; None for one without weights."""
 
     @property
     def best(self) -> tuple[str, ...]:
@@ -77,6 +81,8 @@ class PairwiseComparison(Result):
             "models": list(self.models),
             "best": list(self.best),
             "pairs": [asdict(pair) for pair in self.pairs],
+            "warnings": list(self.warnings),
+            "premise": None if self.premise is None else asdict(self.premise),
         }
 
     def describe(self) -> str:
@@ -95,7 +101,7 @@ class PairwiseComparison(Result):
         )
 
     def _footer(self) -> list[str]:
-        return [self.describe()]
+        return [*self.warnings, self.describe()]
 
 
 def adjust_pairs(
@@ -125,4 +131,6 @@ def adjust_pairs(
         tuple(models),
         pairs,
         backend,
+        tuple(dict.fromkeys(text for each in comparisons for text in each.warnings)),
+        first.premise,
     )

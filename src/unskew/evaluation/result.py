@@ -23,7 +23,7 @@ from unskew.data.estimation import (
 from unskew.data.result import Result
 from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
-from unskew.estimators import main_estimator
+from unskew.estimators import ESTIMATORS, main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.cells import ClusterChoice
@@ -76,6 +76,20 @@ class Risk:
     """Degrees of freedom of the standard error; infinite if the interval is a normal one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Premise:
+    """What estimates that use propensities rest on."""
+
+    condition: str
+    """What must hold, such as ``if the propensities are right``."""
+    sees_ratings: bool
+    """Whether the propensities can depend on ratings."""
+    adjusts_for: str | None
+    """What else they depend on, in words; None if they are taken as known."""
+    doubt: str | None
+    """What shows that they do not fit the log; None if nothing does."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Result):
     """The risk of one model minus that of another, paired cell by cell."""
@@ -94,6 +108,8 @@ class Comparison(Result):
     higher_is_better: bool
     warnings: tuple[str, ...] = ()
     """Why the two estimates cannot be used, such as values outside the range of the metric."""
+    premise: Premise | None = None
+    """What a weighted estimator rests on; None for one without weights."""
 
     @property
     def better(self) -> str | None:
@@ -128,9 +144,9 @@ class Comparison(Result):
         return self.warnings
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """All fields but the warnings, and the better model, as a table of one row."""
+        """The numbers and the better model, as a table of one row."""
         record = self.to_record()
-        del record["warnings"]
+        del record["warnings"], record["premise"]
         return {name: [value] for name, value in record.items()}
 
     def to_record(self) -> dict[str, Any]:
@@ -221,6 +237,21 @@ class Evaluation(Result):
             self.level,
             self.metrics[metric],
             tuple(map(str, reliability.explain_unusable(pair))),
+            self._find_premise(estimator),
+        )
+
+    def _find_premise(self, estimator: str) -> Premise | None:
+        is_weighted = estimator not in ESTIMATORS or ESTIMATORS[estimator].target.is_weighted
+        if self.weight_summary is None or not is_weighted:
+            return None
+        doubt = self._describe_unexplained()
+        if not self.weight_summary.fits_universe:
+            doubt = "the propensities do not fit this log"
+        return Premise(
+            describe_condition(self.estimation),
+            self.estimation is None or self.estimation.sees_ratings,
+            None if self.estimation is None else self.estimation.adjusts_for,
+            doubt,
         )
 
     def compare_all(

@@ -43,6 +43,8 @@ PAIRED = (
 NOT_CORRECTED = "; this is not corrected for selection."
 UNKNOWN_SCOPE = "users, items or covariates"
 """What propensities without ratings depend on, in files that do not say it."""
+POLICY_VALUE = "value"
+"""What is compared of policies, whose estimators each have a condition of their own."""
 FIELDS = ("difference", "std_error", "ci_low", "ci_high", "p_value")
 
 
@@ -423,6 +425,22 @@ def _find_rival(record: Record, metric: str, best: str) -> str:
 # The page of one comparison
 
 
+def _is_doubtful(premise: Record) -> bool:
+    """Whether the propensities do not fit the log, or cannot depend on ratings."""
+    return bool(premise.get("doubt")) or premise.get("sees_ratings") is False
+
+
+def _open_comparison(record: Record) -> str:
+    """How the sentence on a comparison begins; with doubts about its propensities first."""
+    premise = record.get("premise")
+    start = opening(record["estimator"], premise or {})
+    if premise and premise["doubt"]:
+        return f"Not reliable: {premise['doubt']}. {start}"
+    if record["metric"] == POLICY_VALUE:
+        return f"If the condition of {estimator_label(record['estimator'])} holds,"
+    return start
+
+
 @PAGES.declare(
     "comparison", label="Comparison", summary="Two models compared by one metric and estimator."
 )
@@ -447,7 +465,9 @@ def build_comparison_page(record: Record) -> Page:
     if record["p_value"] is not None and record["p_value"] < SMALL_P_VALUE:
         p_value = f"< {SMALL_P_VALUE}"
     texts = tuple(record.get("warnings", ()))
-    verdict = f"{opening(estimator, record)} {describe_comparison(record)}."
+    premise = record.get("premise") or {}
+    verb = "is ahead of" if _is_doubtful(premise) else "beats"
+    verdict = f"{_open_comparison(record)} {describe_comparison(record, verb=verb)}."
     if texts:
         verdict = f"No verdict on {first} and {second}: {metric_label(metric)} by "
         verdict += f"{estimator_label(estimator)} cannot be used here."
@@ -477,8 +497,14 @@ def build_comparison_page(record: Record) -> Page:
 def build_pairwise_page(record: Record) -> Page:
     metric, estimator = record["metric"], record["estimator"]
     leader, *ties = record["best"]
-    verdict = f"{leader} has the best {metric_label(metric)} of {len(record['models'])} models"
+    place = "is ahead among" if _is_doubtful(record.get("premise") or {}) else "is the best of"
+    verdict = f"{_open_comparison(record)} {leader} {place} {len(record['models'])} models by "
+    verdict += metric_label(metric)
     verdict += f"; {join_words(ties)} cannot be told apart from it." if ties else "."
+    texts = tuple(record.get("warnings", ()))
+    if texts:
+        verdict = f"No verdict: {metric_label(metric)} by {estimator_label(estimator)} cannot be "
+        verdict += "used for all of these models."
     look = estimator_looks([estimator])[estimator]
     rows = tuple(
         ForestRow.of_interval(
@@ -505,6 +531,7 @@ def build_pairwise_page(record: Record) -> Page:
         ((verdict, True),),
         f"{describe_metric(metric)}, {direction}. {describe_estimators([estimator])}",
         (),
+        warnings=texts,
         sections=(Section("Differences", text, (Chart("Differences", forest),), (numbers,)),),
         facts=(
             ("metric", metric),
