@@ -18,7 +18,6 @@ from unskew.errors import (
     BadPredictionError,
     BadPropensityError,
     BadRatingError,
-    UnknownNameError,
     UnskewError,
     UsageError,
 )
@@ -210,7 +209,11 @@ def test_models_need_different_names() -> None:
     ("change", "error", "match"),
     [
         ({"rating": [1.0, np.nan]}, BadRatingError, "1 ratings are missing .* row 1"),
-        ({"predictions": {"old": [1, 2]}}, UnknownNameError, "unknown model of this batch 'new'"),
+        (
+            {"predictions": {"old": [1, 2]}},
+            BadPredictionError,
+            "this batch has no predictions of the model 'new'; it has those of 'old'",
+        ),
         (
             {"predictions": {"old": [1, 2], "new": [1, np.inf]}},
             BadPredictionError,

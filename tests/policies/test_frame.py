@@ -289,5 +289,5 @@ def test_wrong_arguments_are_named(options: dict[str, Any], message: str) -> Non
 
 def test_a_slate_needs_to_say_what_its_probabilities_are() -> None:
     frame = bandit(request_id=[1, 1, 2, 2], user_id=[1, 1, 2, 2], position=[1, 2, 1, 2])
-    with pytest.raises(UsageError, match="probability_is is missing: a request shows several"):
+    with pytest.raises(UsageError, match="probability_is is missing: requests show several"):
         evaluate_policies_frame(frame, {"new": "new"}, probability="p")

@@ -60,6 +60,13 @@ def check_rewards(shown: Impressions) -> None:
     )
 
 
+PROBABILITY_KINDS = (
+    "Pass 'step' (the item given those above it), 'marginal' (the item at this position over all "
+    "slates), 'slate' (the whole slate), or 'product' (slots are filled independently)."
+)
+"""What to do if it is unknown what a probability means."""
+
+
 def check_probabilities(shown: Impressions) -> None:
     """Raise an error unless probabilities are in (0, 1] and the caller says what they are."""
     if shown.probability is None:
@@ -88,9 +95,7 @@ def check_probabilities(shown: Impressions) -> None:
             f"requests show up to {shown.n_slots} items, so `probability_is` must say what "
             "`probability` is the probability of.",
             parameter="probability_is",
-            remedy="Pass 'step' (the item given those above it), 'marginal' (the item at this "
-            "position over all slates), 'slate' (the whole slate), or 'product' (slots are filled "
-            "independently).",
+            remedy=PROBABILITY_KINDS,
         )
 
 

@@ -173,7 +173,13 @@ class OffsetEquations:
         )
 
     def solve(self, target: Matrix, scale: Vector) -> OffsetCoefficients:
-        """The coefficients of K targets: K x cells, which are multiplied by a scale."""
+        """The weighted least-squares coefficients of K targets, given K x cells and a scale.
+
+        Cell (u, i) of a target is explained by g_u + h_i + m . s_ui: an offset of the user, one of
+        the item, and coefficients of the terms s. The offsets g of one side are eliminated: given
+        the rest, g_u is the weighted mean of what the rest leaves of u's cells. This gives
+        equations for h and m, which conjugate gradients solve; g follows.
+        """
         factor = self.weight * scale
         of_eliminated = self.eliminated.sum_values(target, factor)
         mean = self.eliminated.divide(of_eliminated)

@@ -131,7 +131,8 @@ class MultipleRobust(Estimator):
             raise UsageError(
                 "'mr' has no bootstrap interval.",
                 parameter="bootstrap",
-                remedy="Leave `bootstrap` out: the standard interval includes the error of eta.",
+                remedy="Leave `bootstrap` out: the interval without it also includes the error of "
+                "combining the models.",
             )
         if cells.users.n < MIN_USERS:
             raise UsageError(

@@ -21,7 +21,6 @@ from unskew.errors import (
     BadPredictionError,
     BadPropensityError,
     BadRatingError,
-    UnknownNameError,
     UsageError,
 )
 from unskew.evaluation.monitor_state import Batch, Look, MonitorPlan, MonitorState, take_look
@@ -183,7 +182,10 @@ class Monitor:
         try:
             record = json.loads(as_path(path).read_text(encoding="utf-8"))
             if record["kind"] != KIND or record["format"] != FORMAT:
-                raise ValueError(f"kind {record['kind']!r}, format {record['format']!r}")
+                raise ValueError(
+                    f"it is of the kind {record['kind']!r} and the format {record['format']!r}, "
+                    f"not {KIND!r} and {FORMAT!r}"
+                )
             settings: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value
                 for name, value in record["plan"].items()
@@ -240,8 +242,12 @@ class Monitor:
         delta = np.zeros((len(self._metrics), len(plan.models), values.size))
         for position, name in enumerate(plan.models):
             if name not in predictions:
-                raise UnknownNameError(
-                    "model of this batch", name, predictions, parameter="predictions"
+                raise BadPredictionError(
+                    f"this batch has no predictions of the model {name!r}; it has those of "
+                    f"{', '.join(map(repr, predictions)) or 'none'}.",
+                    parameter="predictions",
+                    value=name,
+                    remedy="Pass the predictions of every model that the monitor was made for.",
                 )
             column = _read_column(name, predictions[name], values.size, BadPredictionError)
             _require_finite(name, column, is_observed)

@@ -616,7 +616,11 @@ class Evaluation(Result):
         return f"makes standard errors {times} times as large as with known propensities"
 
     def _describe_slots(self) -> Iterator[str]:
-        """The observed slots behind each metric, of the model whose list was seen least."""
+        """How many recommended items were rated, for each metric of lists.
+
+        A slot is a place in the list that a model recommends to a user. Of several models, it is
+        the one with the fewest rated slots.
+        """
         smallest: dict[str, SlotCount] = {}
         for count in self.reliability.count_slots():
             before = smallest.get(count.metric, count)

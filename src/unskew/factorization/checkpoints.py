@@ -146,6 +146,10 @@ def flatten_record(record: Any, prefix: str = "state") -> dict[str, npt.NDArray[
 
 
 def _restore_record(start: S, arrays: Arrays, prefix: str = "state") -> S:
+    """A record like ``start``, with the values of :func:`flatten_record`.
+
+    Its fields are arrays, numbers or records again; field ``x`` of ``start`` is ``state.x``.
+    """
     values: dict[str, Any] = {}
     for field in fields(start):  # type: ignore[arg-type]
         name, value = f"{prefix}.{field.name}", getattr(start, field.name)

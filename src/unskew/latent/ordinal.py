@@ -293,10 +293,12 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         return total, parameters.gradient(by_user, by_item)
 
     def precondition(self, state: LbfgsState) -> Precondition:
-        """Solve with an approximate Hessian that has one block for each row of factors.
+        """A function that solves H z = r, with an approximate Hessian H for L-BFGS to start from.
 
-        A block is the prior's precision plus the number of the row's ratings times the mean of
-        x x' over all ratings, where x is the opposite row; other parts have a diagonal.
+        H has a block for the factors and the intercept of each user: the precision of their prior
+        plus c n times the mean of x x' over all ratings. Here n is the user's number of ratings, x
+        the factors and 1 of a rated item, and c the curvature of a rating. Items are alike. The
+        other parameters have a diagonal.
         """
         parameters, counts = self._unpack(state.point), self._count_ratings()
         blocks = {

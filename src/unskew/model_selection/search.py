@@ -275,7 +275,11 @@ def cross_validate(
 
 
 def _require_engine(fold_engine: object, engine: object) -> None:
-    """Raise an error unless this process or an engine for logs in memory fits the folds."""
+    """Raise an error for an engine that reads whole files, which has no folds.
+
+    Folds of a log in memory are fitted by this process, which is None, or by an ``Engine``. Engines
+    that split a data frame themselves, such as Spark, do not come here.
+    """
     if fold_engine is not None and not isinstance(fold_engine, Engine):
         raise UsageError(
             f"the engine {type(fold_engine).__name__} cannot split a log into folds.",

@@ -355,7 +355,7 @@ class MatrixFactorization(RatingFactorization):
             )
         if self.l2 == "auto":
             raise UsageError(
-                f"`engine={name!r}` cannot choose `l2`: it reads the log itself.",
+                f"`engine={name!r}` cannot choose `l2` from the log.",
                 parameter="l2",
                 value="auto",
                 remedy="Pass a number, such as the `l2_` of a local fit to a sample of the users.",

@@ -117,6 +117,7 @@ def _number_cells(shown: Impressions, cell: tuple[str, ...]) -> npt.NDArray[np.i
 def require_identified(table: ClickTable) -> None:
     """Raise an error unless clicks connect all positions with one another in both directions.
 
+    A cell is an item in its context, such as a user; the table counts its clicks at each position.
     Position k leads to l if a cell that was clicked at k was also shown at l. If no path leads from
     some positions to the others, their examination would be estimated as infinitely larger.
     """

@@ -14,6 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from unskew.data.frames import LazyFrame
+from unskew.data.impression_checks import PROBABILITY_KINDS
 from unskew.data.impressions import ProbabilityKind, read_examination
 from unskew.errors import BadPropensityError, UsageError
 from unskew.evaluation.backends.narwhals.table import translated_errors
@@ -117,10 +118,10 @@ def evaluate_policies_frame(
     kind = probability_is if n_slots > 1 or probability is None else "product"
     if probability is not None and kind is None:
         raise UsageError(
-            "`probability_is` is missing: a request shows several items, and nothing says what the "
-            "probabilities are the probability of.",
+            "`probability_is` is missing: requests show several items, and their probabilities can "
+            "mean different things.",
             parameter="probability_is",
-            remedy="Pass 'step', 'marginal', 'slate' or 'product'.",
+            remedy=PROBABILITY_KINDS,
         )
     logging = FramePolicy("probability", kind, n_slots=n_slots)
     curve = None if examination is None else read_examination(examination)

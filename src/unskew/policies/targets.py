@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from unskew.data.checks import float_array, require_rows
 from unskew.data.ids import format_id
+from unskew.data.impression_checks import PROBABILITY_KINDS
 from unskew.data.impressions import Impressions, ProbabilityKind
 from unskew.errors import BadImpressionError, BadPropensityError, UsageError
 from unskew.policies.candidates import RequestCandidates, ScoresLike
@@ -57,12 +58,12 @@ class Policy(ABC):
 
 
 def unknown_kind_error(name: str) -> UsageError:
-    """The error for target probabilities of which nothing says what they are."""
+    """The error if it is unknown what the probabilities of a target mean."""
     return UsageError(
-        f"policy {name!r}: the log has no probabilities, so `probability_is` must say what these "
-        "are the probability of.",
+        f"policy {name!r}: its probabilities can mean different things, and the log has none that "
+        "say which.",
         parameter="probability_is",
-        remedy="Pass TargetProbability(..., probability_is='step'), for example.",
+        remedy=f"Use TargetProbability(..., probability_is=...). {PROBABILITY_KINDS}",
     )
 
 

@@ -497,8 +497,8 @@ def build_comparison_page(record: Record) -> Page:
 def build_pairwise_page(record: Record) -> Page:
     metric, estimator = record["metric"], record["estimator"]
     leader, *ties = record["best"]
-    place = "is ahead among" if _is_doubtful(record.get("premise") or {}) else "is the best of"
-    verdict = f"{_open_comparison(record)} {leader} {place} {len(record['models'])} models by "
+    verb = "is ahead among" if _is_doubtful(record.get("premise") or {}) else "is the best of"
+    verdict = f"{_open_comparison(record)} {leader} {verb} {len(record['models'])} models by "
     verdict += metric_label(metric)
     verdict += f"; {join_words(ties)} cannot be told apart from it." if ties else "."
     texts = tuple(record.get("warnings", ()))
