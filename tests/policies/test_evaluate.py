@@ -296,7 +296,7 @@ def test_the_stated_kind_is_checked_even_if_log_and_target_are_of_one_kind(
     assert result.kind_check.is_contradicted == (not is_right)
     assert np.isnan(result.value("new").ci_low) == (not is_right)
     if not is_right:
-        message = f"stated as '{stated}', but this log has '{true_kind}' probabilities"
+        message = f"stated as '{stated}', but this log fits '{true_kind}' probabilities"
         assert message in "".join(map(str, result.problems()))
         assert message in str(result)
         assert "probabilities are stated as" in make_page(result)

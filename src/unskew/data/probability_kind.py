@@ -1,8 +1,9 @@
 """Whether logged probabilities can be of the kind that they are said to be.
 
 Step and marginal probabilities cannot be told apart row by row, but the means of their inverses
-differ. Let slates show no item twice, and let f(a) weigh the items that can be shown both at
-position 1 and at position k. Given the context of a request,
+differ. Let slates show no item twice. Let an item that a request can show at one position be
+possible at all of them; which items these are may depend on the request. Let f(a) weigh the items
+that are shown both at position 1 and at position k. Given the context of a request,
 
     E[f(s_k) / p_k] = sum of f(a) over all a                           if p is marginal
     E[f(s_k) / p_k] = sum of f(a) over all a that are not shown above  if p is step
@@ -77,10 +78,11 @@ class KindCheck:
     def describe(self) -> str:
         """What contradicts the stated kind, with its numbers."""
         return (
-            f"the probabilities are stated as {self.stated!r}, but this log has {self.other!r} "
+            f"the probabilities are stated as {self.stated!r}, but this log fits {self.other!r} "
             f"probabilities: a mean of their inverses that is 0 for {self.stated!r} ones is "
             f"{self.mean:.3g} (standard error {self.std_error:.2g}), and that of {self.other!r} "
-            f"ones is {self.other_mean:.3g} ({self.other_std_error:.2g})."
+            f"ones is {self.other_mean:.3g} ({self.other_std_error:.2g}). This supposes that an "
+            "item that a request can show at one position could be at any."
         )
 
     def describe_open(self) -> str:
@@ -128,7 +130,10 @@ def find_kind_terms(shown: Impressions) -> Mapping[str, Vector] | None:
 
 
 def check_kind(shown: Impressions) -> KindCheck | None:
-    """Whether the log fits the stated kind, with standard errors by user; None as above."""
+    """Whether the log fits the stated kind, with standard errors by user.
+
+    None if there is nothing to compare: see :func:`find_kind_terms`.
+    """
     terms = find_kind_terms(shown)
     if terms is None or shown.n_users < 2 or shown.probability_is is None:
         return None
