@@ -208,8 +208,8 @@ class PolicyEvaluation(Result):
                 parameter="probability_is",
                 value=self.kind_check.stated,
                 remedy=f"Pass `probability_is={self.kind_check.other!r}`, if those of the targets "
-                "are of that kind too. If requests keep items for certain positions, which this check "
-                "does not allow for, use evaluate_policies_frame, which leaves it out.",
+                "are of that kind too. If requests keep items for certain positions, which this "
+                "check does not allow for, use evaluate_policies_frame, which leaves it out.",
             )
 
     @property
