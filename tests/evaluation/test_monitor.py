@@ -154,6 +154,14 @@ def test_before_the_first_look_it_is_too_early() -> None:
     assert not monitor.watch().is_early
 
 
+@pytest.mark.parametrize(("n", "is_said"), [(50, False), (250, True), (N, False)])
+def test_limits_of_a_small_effective_sample_say_what_they_miss(n: int, is_said: bool) -> None:
+    monitor = start()
+    feed(monitor, slice(0, n))
+
+    assert ("if rarely rated rows have the largest losses" in monitor.watch().describe()) == is_said
+
+
 def test_inverse_propensities_beyond_the_universe_are_a_warning() -> None:
     monitor = start(universe=(10, 20))
     feed(monitor, slice(0, N))

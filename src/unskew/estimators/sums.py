@@ -434,5 +434,7 @@ def few_clusters_error(n_clusters: int) -> UsageError:
     return UsageError(
         "a standard error by cluster needs at least 2 clusters (users or items) with data; got "
         f"{n_clusters}.",
-        remedy="Use `cluster=None`, no `bootstrap`, and no metric that is a mean over users.",
+        remedy="Use a metric that is a mean over all cells, such as mse, with `cluster=None` and "
+        "no `bootstrap`. A mean over users, such as recall@10, counts only users with an observed "
+        "relevant item.",
     )

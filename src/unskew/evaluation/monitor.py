@@ -23,6 +23,7 @@ from unskew.errors import (
     BadRatingError,
     UsageError,
 )
+from unskew.estimators.sequences import EARLY, SMALL_EFFECTIVE_SIZE
 from unskew.evaluation.monitor_state import Batch, Look, MonitorPlan, MonitorState, take_look
 from unskew.io.writing import as_path, write_file
 from unskew.metrics.metric import MetricInput
@@ -415,8 +416,10 @@ class Watch(Result):
             sizes += f" ({self.n_observed:,} rated)"
         if self.plan.unit == "user":
             sizes += f" of {count_noun(self.look['n_units'], 'user')}"
+        effective = self.look["effective_size"]
+        is_small = effective < SMALL_EFFECTIVE_SIZE and not self.is_early
         text = (
-            f"{sizes}, effective sample size {self.look['effective_size']:,.0f}; "
+            f"{sizes}, effective sample size {effective:,.0f}{f' ({EARLY})' * is_small}; "
             f"limits of {self.plan.level:.0%} at all looks, "
             f"planned size {self.plan.planned_size:,} {units}"
         )

@@ -11,7 +11,13 @@ from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.observed import Deltas, ObservedCells
 from unskew.estimators.point import IPS, SNIPS, Estimator, Naive, universe_error
-from unskew.estimators.sequences import MIN_EFFECTIVE_SIZE, SequenceClock, UnitMoments
+from unskew.estimators.sequences import (
+    EARLY,
+    MIN_EFFECTIVE_SIZE,
+    SMALL_EFFECTIVE_SIZE,
+    SequenceClock,
+    UnitMoments,
+)
 from unskew.estimators.variance import linearize
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.settings import WholeNumber
@@ -106,6 +112,8 @@ def describe_sequence(
             f"{MIN_EFFECTIVE_SIZE:.0f} that limits at every look need"
         )
     text = f"valid at every look, planned size {planned_size:,} {units}"
+    if min(sizes) < SMALL_EFFECTIVE_SIZE:
+        text += f", {min(sizes):,.0f} effective {units} ({EARLY})"
     if cells.estimation is not None:
         text += f", {cells.estimation.model} taken as fitted to an earlier log"
     return text
