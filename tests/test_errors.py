@@ -116,3 +116,9 @@ def test_warnings_are_records_too() -> None:
         warnings.warn(
             ConvergenceWarning("stopped early.", remedy="Raise `max_iter`."), stacklevel=1
         )
+
+
+def test_control_characters_of_strangers_are_written_out() -> None:
+    error = UsageError("no \x1b[31mmodel\u202e\nsecond line", remedy="Try \x07.")
+
+    assert str(error) == "no \\x1b[31mmodel\\u202e\nsecond line Try \\x07."

@@ -44,6 +44,8 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any
 
+from unskew.tables import escape_controls
+
 ArgumentFormat = Callable[[str, str | None], str]
 """How a reference to an argument is shown, given its name and perhaps a value."""
 
@@ -100,11 +102,15 @@ class Message(Exception):  # noqa: N818 - warnings are messages too
     def render(
         self, *, format_argument: ArgumentFormat = format_keyword, for_shell: bool = False
     ) -> str:
-        """The problem and the remedy as one line, each argument shown by ``format_argument``."""
+        """The problem and the remedy, each argument shown by ``format_argument``.
+
+        Names and ids may come from strangers, so control characters are written out.
+        """
         use_shell_remedy = for_shell and self.shell_remedy is not None
         remedy = self.shell_remedy if use_shell_remedy else self.remedy
         text = " ".join(part for part in (self.problem, remedy) if part)
-        return _ARGUMENT.sub(lambda match: format_argument(match[1], match[2]), text)
+        shown = _ARGUMENT.sub(lambda match: format_argument(match[1], match[2]), text)
+        return "\n".join(map(escape_controls, shown.split("\n")))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__)

@@ -287,3 +287,58 @@ def test_a_damaged_state_is_refused(damage: str, tmp_path: Path) -> None:
 
     with pytest.raises(BadFileError, match="is not the state of a monitor"):
         Monitor.load(path)
+
+
+def set_place(record: Any, place: tuple[Any, ...], value: object) -> None:
+    *outer, last = place
+    for key in outer:
+        record = record[key]
+    record[last] = value
+
+
+EDITS: list[tuple[tuple[Any, ...], object]] = [
+    (("plan", "has_unobserved"), None),
+    (("plan", "has_unobserved"), []),
+    (("plan", "universe"), -5),
+    (("plan", "universe"), "xy"),
+    (("plan", "universe"), []),
+    (("plan", "universe"), [0, 3]),
+    (("plan", "rating"), 3),
+    (("plan", "propensity"), []),
+    (("state", "n_rows"), 10**400),
+    (("state", "n_rows"), -1),
+    (("state", "n_rows"), 2),
+    (("state", "n_rows"), 2.5),
+    (("state", "n_observed"), None),
+    (("state", "step"), -5),
+    (("state", "step"), 0),
+    (("state", "step"), 1e308),
+    (("state", "mass"), float("nan")),
+    (("state", "moments", 0, 1, 2), -1e308),
+    (("state", "moments", 0, 2, 0, 0), float("inf")),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), EDITS, ids=str)
+def test_an_impossible_state_is_refused(
+    place: tuple[Any, ...], value: object, tmp_path: Path
+) -> None:
+    """A negative step once made the next update endless."""
+    path = tmp_path / "state.json"
+    monitor = start()
+    feed(monitor, slice(0, 10))
+    monitor.save(path)
+    record = json.loads(path.read_text())
+    set_place(record, place, value)
+    path.write_text(json.dumps(record))
+
+    with pytest.raises(BadFileError, match="is not the state of a monitor"):
+        Monitor.load(path)
+
+
+def test_sums_that_are_too_large_are_refused() -> None:
+    monitor = start()
+
+    with pytest.raises(BadPredictionError, match="sums of the deltas are too large after row 0"):
+        monitor.update([1.0], {"old": [1e200], "new": [1.0]}, [0.5])
+    assert monitor.n_rows == 0

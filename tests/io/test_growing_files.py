@@ -92,3 +92,19 @@ def test_new_rows_have_the_delimiter_of_the_whole_file(tmp_path: Path) -> None:
 
     assert table is not None
     assert table.columns["item"].ids().tolist() == [4]
+
+
+@pytest.mark.parametrize("extension", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "position",
+    [{"n_bytes": -5}, {"n_bytes": 10**30}, {"n_bytes": "x"}, {"n_rows": None}, {"digest": 3}],
+    ids=str,
+)
+def test_a_position_that_is_no_place_in_a_file_is_refused(
+    position: dict[str, object], extension: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"log.{extension}"
+    write_table({"x": [1.0, 2.0]}, str(path))
+
+    with pytest.raises(BadFileError, match=r"was read up to \{.*\}, which is no place in a file"):
+        read(path, position)

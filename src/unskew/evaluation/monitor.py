@@ -145,12 +145,21 @@ class Monitor:
 
         ``users`` has the user of each row, for ``unit="user"``.
         """
-        batch = self._read_batch(rating, predictions, propensities, users)
+        with np.errstate(over="ignore"):  # sums that overflow are refused
+            self._add(self._read_batch(rating, predictions, propensities, users))
+
+    def _add(self, batch: Batch) -> None:
         state, start, n = self._state, 0, len(batch.weight)
         while start < n:
             stop = min(n, start + state.step - state.n_rows % state.step)
             state = state.add(self.plan, batch.take(slice(start, stop)))
             start = stop
+            if not state.is_finite:
+                raise BadPredictionError(
+                    f"the sums of the deltas are too large after row {start - 1:,} of this batch.",
+                    parameter="predictions",
+                    remedy="Predictions must be near the ratings, and propensities not near 0.",
+                )
             if state.n_rows % state.step == 0:
                 state = state.keep_look(take_look(self.plan, state))
         self._state = state

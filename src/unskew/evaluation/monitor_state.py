@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.universe import parse_universe
 from unskew.errors import UnskewError, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.sequences import (
@@ -20,7 +21,7 @@ from unskew.estimators.sequences import (
 )
 from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.metrics.metric import Metric, MetricInput
-from unskew.settings import Instance, Number, WholeNumber, require_name
+from unskew.settings import Flag, Instance, Number, WholeNumber, require_name
 from unskew.types import Matrix, Vector
 
 UNITS = ("row", "user")
@@ -53,6 +54,12 @@ class MonitorPlan:
             Instance(str)("models", name)
         Number(least=1, allow_none=True)("max_weight", self.max_weight)
         Number(above=0, allow_none=True)("max_delta", self.max_delta)
+        Flag()("has_unobserved", self.has_unobserved)
+        if self.universe is not None:
+            parse_universe(self.universe)
+        for column, name in (("rating", self.rating), ("propensity", self.propensity)):
+            if name is not None:
+                Instance(str)(column, name)
         if not self.models or len(set(self.models)) < len(self.models):
             raise UsageError(
                 "`models` must be a list of different names; got "
@@ -137,6 +144,9 @@ LOOKS_UNTIL_PLAN = 50
 """Looks that are kept until the planned size, unless the caller says how often to look."""
 MAX_LOOKS = 400
 """A longer path keeps every second look."""
+
+MAX_SUM = 1e150
+"""The square of a larger sum is no number any more."""
 
 Look: TypeAlias = dict[str, Any]
 """What one look found: n_rows, n_units, effective_size, rows and differences."""
@@ -231,6 +241,14 @@ class MonitorState:
             np.add.at(metric, codes, of_metric)
         return replace(self, users=users, by_user=by_user)
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether no sum is so large that limits cannot be computed from it."""
+        arrays = [each.moment for each in self.moments] + [each.total for each in self.moments]
+        sums = [np.ravel(array) for array in (*arrays, self.by_user, self.sum_of_weights)]
+        sums += [np.array(each.sums, np.float64) for each in self.exact]
+        return all(bool((np.abs(array) < MAX_SUM).all()) for array in sums)
+
     def find_moments(self, metric: int) -> UnitMoments:
         """The moments of one metric over units."""
         if not self.users:
@@ -282,17 +300,23 @@ class MonitorState:
         )
         if len(moments) != len(plan.metrics):
             raise ValueError("the sums do not fit the plan")
-        return cls(
-            int(record["n_rows"]),
-            int(record["n_observed"]),
+        state = cls(
+            record["n_rows"],
+            record["n_observed"],
             float(record["mass"]),
             moments,
             users,
             by_user.reshape(len(plan.metrics), len(users), size),
             exact,
-            int(record["step"]),
+            record["step"],
             tuple(record["path"]),
         )
+        for name in ("n_rows", "n_observed"):
+            WholeNumber()(name, getattr(state, name))
+        WholeNumber(least=1)("step", state.step)
+        if not state.is_finite or state.n_observed > state.n_rows:
+            raise ValueError("its numbers are impossible")
+        return state
 
 
 def take_look(plan: MonitorPlan, state: MonitorState) -> Look:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -77,9 +78,24 @@ def read_new_rows(source: FileSource, position: ReadPosition) -> NewRows:
             parameter="log",
             remedy="Pass the path of a file.",
         )
+    _require_position(source, position)
     if source.is_plain_file and source.format in TEXT_FORMATS:
         return _read_text(source, source.path, position)
     return _read_all(source, position)
+
+
+def _require_position(source: FileSource, position: ReadPosition) -> None:
+    """Raise an error unless a position from a file is one that this module wrote."""
+    digest = position.get("digest", "")
+    numbers = [position.get(name, 0) for name in ("n_rows", "n_bytes")]
+    is_right = all(type(each) is int and 0 <= each <= sys.maxsize for each in numbers)
+    if not (is_right and isinstance(digest, str)):
+        raise BadFileError(
+            f"the state says that {source.label} was read up to {dict(position)!r}, which is no "
+            "place in a file.",
+            where=source.label,
+            remedy="Delete the state file, and count the log from its start.",
+        )
 
 
 def _read_text(source: FileSource, path: Path, position: ReadPosition) -> NewRows:
