@@ -236,10 +236,19 @@ def test_tri_training_needs_less_than_a_matrix() -> None:
     assert peak < 8 * n_users * n_items / 8
 
 
+ADDRESSES = [
+    "s3://bucket/model.unskew",
+    "http://localhost:9/x.html",
+    "gs+x://bucket/y",
+    "simplecache::s3://bucket/x",
+    Path("s3://bucket/model.unskew"),
+]
+
+
 @pytest.mark.parametrize("write", [save_model, write_page])
-@pytest.mark.parametrize("address", ["s3://bucket/model.unskew", "http://localhost:9/x.html"])
+@pytest.mark.parametrize("address", ADDRESSES, ids=str)
 def test_an_address_is_no_file_to_write(
-    write: Callable[[Any], None], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Any], None], address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It once became a folder named s3:."""
     monkeypatch.chdir(tmp_path)
@@ -248,6 +257,43 @@ def test_an_address_is_no_file_to_write(
         write(address)
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("demo", "--files", "s3://bucket/sample"),
+        ("demo", "--files", "hf://datasets/sample"),
+        ("reproduce", "figure2", "-o", "s3://bucket/sample"),
+    ],
+)
+def test_an_address_is_no_folder_to_write(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert "must be a file of this machine" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800"], ids=["long", "null", "surrogate"])
+def test_a_name_that_no_file_can_have_is_a_typed_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = unskew.MatrixFactorization(2, 1.0, max_iter=2)
+
+    for call in (
+        lambda: model.fit(LOG, checkpoint=name),
+        lambda: save_model(Path(name)),
+        lambda: unskew.load(name),
+        lambda: unskew.evaluation.Monitor.load(name),
+    ):
+        with pytest.raises(UnskewError, match="must be the path of a file"):
+            call()
 
 
 def test_an_address_that_fsspec_cannot_open_is_a_typed_error() -> None:

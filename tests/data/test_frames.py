@@ -14,6 +14,7 @@ import pytest
 from frame_engines import ENGINES, columns_of, each_engine
 from unskew.data import frames
 from unskew.data.frames import id_column, is_frame, make_frame, number_column, open_frame
+from unskew.data.ratings import Ratings
 from unskew.errors import (
     BadRatingError,
     ColumnError,
@@ -22,6 +23,7 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
+from unskew.propensity import NaiveBayesPropensity
 
 Make = Callable[..., Any]
 
@@ -251,3 +253,31 @@ def test_columns_that_a_library_cannot_hold_are_refused_with_the_way_out() -> No
     ):
         make_frame({"item_id": mixed}, "pyarrow")
     assert make_frame({"item_id": mixed}, "pandas")["item_id"].tolist() == ["up", 7]
+
+
+def test_whole_numbers_of_128_bits_are_read() -> None:
+    """NumPy has no such type, and polars raised an error of its own."""
+    large = [10**30, 10**30 + 1, 10**30]
+    frame = pl.DataFrame(
+        {
+            "user_id": large,
+            "item_id": [1, 1, 2],
+            "rating": pl.Series([1, 2, 3], dtype=pl.Int128),
+        }
+    )
+
+    for log in (
+        Ratings.from_frame(frame),
+        Ratings.from_arrays(frame["user_id"], frame["item_id"], frame["rating"]),
+    ):
+        assert log.users.tolist() == large[:2]
+        assert log.user.tolist() == [0, 1, 0]
+        assert log.rating.tolist() == [1, 2, 3]
+
+
+def test_values_that_a_library_cannot_group_are_named() -> None:
+    frame = pd.DataFrame({"user_id": [1, 2], "item_id": [1, 2]})
+    frame["rating"] = np.array([1, 2], "f2")
+
+    with pytest.raises(ColumnError, match=r"cannot be grouped by 'rating' \(Float16\)"):
+        NaiveBayesPropensity().fit_frame(frame, universe=(9, 9), mcar=[1, 2])

@@ -42,6 +42,7 @@ def demo(random_state: int, output: str | None, files: Path | None) -> None:
       unskew demo -o report.html
       unskew demo --files sample
     """  # noqa: D301
+    folder = None if files is None else _as_folder(files)
     console = open_console()
     print_paragraph(
         console,
@@ -61,8 +62,14 @@ def demo(random_state: int, output: str | None, files: Path | None) -> None:
     print_paragraph(console, result.summary())
     if output is not None:
         write_page(result.to_json(), output, quiet=False)
-    if files is not None:
-        _write_sample_files(simulation, files, random_state)
+    if folder is not None:
+        _write_sample_files(simulation, folder, random_state)
+
+
+def _as_folder(files: Path) -> Path:
+    from unskew.io.writing import as_path
+
+    return as_path(files, "files")
 
 
 def _write_sample_files(simulation: Simulation, folder: Path, random_state: int) -> None:

@@ -147,6 +147,9 @@ def _check_trials(trials: int | None, experiments: list[Declaration[Any]]) -> No
 def _check_output(output: Path | None, name: str) -> None:
     if output is None:
         return
+    from unskew.io.writing import as_path
+
+    as_path(output, "output")
     if output.suffix == PAGE and name == "all":
         raise click.BadParameter(
             "a page shows one table or figure. Choose one, or a folder.", param_hint="--output"

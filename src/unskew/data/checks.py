@@ -34,7 +34,7 @@ def float_array(
     """
     refuse_masked(values, what, error)
     try:
-        array = np.asarray(values)
+        array = as_array(values)
         if array.dtype.kind == "O":
             array = _convert_objects(array)
         if array.dtype.kind in "biuf":
@@ -50,6 +50,18 @@ def float_array(
         parameter=what,
         remedy="Convert them to numbers first.",
     )
+
+
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """``values`` as an array; of Python objects where NumPy has no such type."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError, MemoryError):
+        raise
+    except Exception:  # other libraries raise errors of any type
+        array = np.empty(len(values), dtype=object)
+        array[:] = list(values)
+        return array
 
 
 def refuse_masked(

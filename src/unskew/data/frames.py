@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from hashlib import md5
 from importlib.util import find_spec
@@ -15,13 +16,14 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from unskew.data.ids import Ids, as_ids, format_id
+from unskew.data.ids import Ids, as_ids, format_id, object_array
 from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.errors import (
     BadRatingError,
     ColumnError,
     DataError,
     MissingExtraError,
+    UnskewError,
     UnskewWarning,
     UsageError,
 )
@@ -126,7 +128,10 @@ def id_column(frame: EagerFrame, name: str) -> Ids:
     """A column of ids; an error if one is missing."""
     column = frame.get_column(name)
     is_missing = column.is_null().to_numpy()
-    ids = column.to_numpy()
+    try:
+        ids = column.to_numpy()
+    except Exception:  # libraries raise errors of any type for types that NumPy does not have
+        ids = object_array(column.to_list())
     if ids.dtype.kind == "f":
         is_missing = is_missing | np.isnan(ids)
     if is_missing.any():
@@ -432,22 +437,41 @@ def count_groups(frame: LazyFrame, columns: Mapping[str, str]) -> dict[str, list
     ``columns`` maps new names to those of the frame.
     """
     keys = [nw.col(column).alias(name) for name, column in columns.items()]
-    counted = frame.select(*keys).group_by(*columns).agg(nw.len().alias("number")).collect()
-    rows: dict[str, list[Any]] = counted.to_dict(as_series=False)
+    with _name_type(frame, *columns.values()):
+        counted = frame.select(*keys).group_by(*columns).agg(nw.len().alias("number")).collect()
+        rows: dict[str, list[Any]] = counted.to_dict(as_series=False)
     return rows
+
+
+@contextmanager
+def _name_type(frame: LazyFrame, *columns: str) -> Iterator[None]:
+    """Name the types of columns whose values a library cannot group."""
+    try:
+        yield
+    except (UnskewError, MemoryError):
+        raise
+    except Exception as error:  # libraries raise errors of any type
+        schema = frame.collect_schema()
+        described = ", ".join(f"{column!r} ({schema[column]})" for column in columns)
+        raise ColumnError(
+            f"the rows cannot be grouped by {described}: {' '.join(str(error).split())[:200]}.",
+            parameter=columns[0],
+            remedy="Convert ids to text or whole numbers, and ratings to float64.",
+        ) from error
 
 
 def count_values(frame: LazyFrame, column: str, *, most: int) -> dict[Any, int]:
     """How often each value of a column occurs, for up to ``most`` values; none may be missing."""
     require_present(frame, column)
     rows = frame.select(nw.col(column).alias("value"))
-    counts = (
-        rows.group_by("value")
-        .agg(nw.len().alias("number"))
-        .head(most)
-        .collect()
-        .to_dict(as_series=False)
-    )
+    with _name_type(frame, column):
+        counts = (
+            rows.group_by("value")
+            .agg(nw.len().alias("number"))
+            .head(most)
+            .collect()
+            .to_dict(as_series=False)
+        )
     return dict(zip(counts["value"], map(int, counts["number"]), strict=True))
 
 
@@ -458,13 +482,14 @@ def count_sizes(frame: LazyFrame, column: str) -> dict[int, int]:
     """
     require_present(frame, column)
     rows = frame.select(nw.col(column).alias("value"))
-    sizes = (
-        rows.group_by("value")
-        .agg(nw.len().alias("size"))
-        .group_by("size")
-        .agg(nw.len().alias("number"))
-    )
-    counts = sizes.collect().to_dict(as_series=False)
+    with _name_type(frame, column):
+        sizes = (
+            rows.group_by("value")
+            .agg(nw.len().alias("size"))
+            .group_by("size")
+            .agg(nw.len().alias("number"))
+        )
+        counts = sizes.collect().to_dict(as_series=False)
     return dict(zip(map(int, counts["size"]), map(int, counts["number"]), strict=True))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import refuse_masked
+from unskew.data.checks import as_array, refuse_masked
 from unskew.errors import BadRatingError, DuplicateCellError, UniverseError, UsageError
 from unskew.settings import describe
 from unskew.tables import count_noun
@@ -29,7 +29,7 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str = "ids") -
     """
     refuse_masked(values, "ids", BadRatingError)
     if hasattr(values, "__array__"):
-        ids = np.asarray(values)
+        ids = as_array(values)
         if ids.ndim != 1 or ids.dtype.kind in "cV":
             got = f"an array of shape {ids.shape}" if ids.ndim != 1 else str(ids.dtype)
             raise BadRatingError(

@@ -244,8 +244,8 @@ class MonitorState:
     @property
     def is_finite(self) -> bool:
         """Whether no sum is so large that limits cannot be computed from it."""
-        arrays = [each.moment for each in self.moments] + [each.total for each in self.moments]
-        sums = [np.ravel(array) for array in (*arrays, self.by_user, self.sum_of_weights)]
+        sums = [np.array([self.sum_of_weights]), self.by_user]
+        sums += [array for each in self.moments for array in (each.total, each.moment)]
         sums += [np.array(each.sums, np.float64) for each in self.exact]
         return all(bool((np.abs(array) < MAX_SUM).all()) for array in sums)
 

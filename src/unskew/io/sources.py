@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import sys
 import urllib.request
 import zipfile
@@ -29,14 +30,20 @@ TIMEOUT = 60.0
 """Seconds without an answer after which a web server is given up."""
 
 
+SCHEMES = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]*)*")
+"""The schemes of an address; fsspec takes several."""
+
+
 def is_remote(name: str) -> bool:
     """Whether a name is an address such as ``s3://bucket/log.csv``.
 
     >>> is_remote("s3://bucket/log.csv"), is_remote("log.csv"), is_remote("C://log.csv")
     (True, False, False)
+    >>> is_remote("simplecache::s3://bucket/log.csv")
+    True
     """
     scheme, separator, _ = name.partition("://")
-    return bool(separator) and len(scheme) > 1 and scheme.isalnum()
+    return bool(separator) and SCHEMES.fullmatch(scheme) is not None
 
 
 @dataclass(frozen=True, slots=True)

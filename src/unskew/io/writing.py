@@ -6,6 +6,7 @@ for a formula is written as it is, with a warning.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -39,10 +40,17 @@ TEMPORARY = ".unskew-"
 
 
 def as_path(path: object, parameter: str = "path") -> Path:
-    """The path of a file; an error if ``path`` is not text or a path."""
+    """The path of a file; an error if ``path`` is not text or a path, or no file can have it."""
+    found = _as_path(path, parameter)
+    if not _can_be_name(found):
+        raise _no_path_error(path, parameter)
+    return found
+
+
+def _as_path(path: object, parameter: str) -> Path:
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
-        if isinstance(text, str) and is_remote(text):
+        if isinstance(text, str) and is_remote(_restore_address(path, text)):
             raise UsageError(
                 f"`{parameter}` must be a file of this machine; got {describe(path)}.",
                 parameter=parameter,
@@ -51,11 +59,31 @@ def as_path(path: object, parameter: str = "path") -> Path:
             )
         if isinstance(text, str) and text:
             return Path(text)
-    raise UsageError(
+    raise _no_path_error(path, parameter)
+
+
+def _no_path_error(path: object, parameter: str) -> UsageError:
+    return UsageError(
         f"`{parameter}` must be the path of a file; got {describe(path)}.",
         parameter=parameter,
         value=path,
     )
+
+
+def _restore_address(path: object, text: str) -> str:
+    """The text of a path, with the second slash that ``Path("s3://bucket")`` loses."""
+    return text if isinstance(path, str) else text.replace(":/", "://", 1)
+
+
+def _can_be_name(path: Path) -> bool:
+    """Whether a file could have this path; it may not exist."""
+    try:
+        path.lstat()
+    except ValueError:  # a null byte, or half a surrogate pair
+        return False
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+    return True
 
 
 def write_file(path: Path | str, content: bytes) -> None:
@@ -73,7 +101,7 @@ def open_new(path: Path | str) -> Iterator[BinaryIO]:
     pipe, is written to and never replaced.
     """
     with _name_failures(path):
-        target = as_path(path)
+        target = _as_path(path, "path")
         descriptor = _find_descriptor(target)
         if descriptor is not None:
             opened = _open_stream(os.dup(descriptor))
