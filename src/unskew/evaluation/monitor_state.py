@@ -57,9 +57,9 @@ class MonitorPlan:
         Flag()("has_unobserved", self.has_unobserved)
         if self.universe is not None:
             parse_universe(self.universe)
-        for column, name in (("rating", self.rating), ("propensity", self.propensity)):
-            if name is not None:
-                Instance(str)(column, name)
+        for parameter, column in (("rating", self.rating), ("propensity", self.propensity)):
+            if column is not None:
+                Instance(str)(parameter, column)
         if not self.models or len(set(self.models)) < len(self.models):
             raise UsageError(
                 "`models` must be a list of different names; got "
