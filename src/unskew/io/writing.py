@@ -41,10 +41,10 @@ TEMPORARY = ".unskew-"
 
 def as_path(path: object, parameter: str = "path") -> Path:
     """The path of a file; an error if ``path`` is not text or a path, or no file can have it."""
-    found = _as_path(path, parameter)
-    if not _can_be_name(found):
+    target = _as_path(path, parameter)
+    if not _can_be_name(target):
         raise _no_path_error(path, parameter)
-    return found
+    return target
 
 
 def _as_path(path: object, parameter: str) -> Path:
