@@ -553,3 +553,24 @@ def test_a_bootstrap_without_refits_is_refused() -> None:
 
     with pytest.raises(unskew.errors.UsageError, match="does not fit NaiveBayesPropensity again"):
         unskew.evaluate(LOG, SCORES, propensities=model, bootstrap=10)
+
+
+def test_propensities_of_another_log_depend_on_its_selection_too() -> None:
+    rng = np.random.default_rng(0)
+    rating = rng.integers(1, 6, (60, 40)).astype(float)
+    sample = rng.choice(rating.ravel(), 300)
+
+    def draw() -> unskew.Ratings:
+        seen = rng.random(rating.shape) < 0.04 * rating
+        user, item = np.nonzero(seen)
+        log = unskew.Ratings.from_codes(user, item, rating[seen], shape=rating.shape)
+        return log.with_universe(rating.shape)
+
+    log, later = draw(), draw()
+    model = unskew.NaiveBayesPropensity().fit(log, mcar=sample)
+    conditions = [
+        unskew.evaluate(each, {"a": each.rating + 1}, propensities=model).to_record()["condition"]
+        for each in (log, later)
+    ]
+
+    assert conditions[1] == f"{conditions[0]}, as it did in the log of the fit"

@@ -387,7 +387,7 @@ def describe_assumption(estimation: Estimation | None, *, fits_log: bool = True)
         )
     return (
         "these propensities are right if the random ratings were drawn at random from all cells, "
-        "and if selection depends on the rating alone"
+        f"and if selection depends on the rating alone{_describe_relation(estimation)}"
     )
 
 
@@ -398,9 +398,15 @@ def describe_condition(estimation: Estimation | None) -> str:
     if isinstance(estimation, Strata) and estimation.sample is not None:
         return (
             f"if the {estimation.sample.size:,} ratings were really drawn at random and selection "
-            "depends on the rating alone"
+            f"depends on the rating alone{_describe_relation(estimation)}"
         )
     return "if the propensities are right"
+
+
+def _describe_relation(estimation: Estimation) -> str:
+    """What must be true besides if the propensities were fitted to another log."""
+    is_other = isinstance(estimation, Strata) and estimation.relation == "other"
+    return ", as it did in the log of the fit" if is_other else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
