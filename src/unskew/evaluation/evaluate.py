@@ -52,9 +52,9 @@ from unskew.evaluation.predictions import (
     name_models,
     read_models,
 )
+from unskew.evaluation.reliability import find_transform_effect
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.sequence import describe_sequence, estimate_sequences, plan_sequence
-from unskew.evaluation.transform_effect import find_transform_effect
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import (
     Delta,

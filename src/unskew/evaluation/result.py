@@ -28,8 +28,7 @@ from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.cells import ClusterChoice
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
-from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount
-from unskew.evaluation.transform_effect import TransformEffect
+from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount, TransformEffect
 from unskew.evaluation.weight_changes import (
     EvaluationInputs,
     LeadRobustness,
