@@ -472,13 +472,6 @@ def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
 
 def _distinct_ratings(log_levels: Vector, sample: RatingFrequencies) -> Vector:
     random, levels = np.unique(sample.rating), np.union1d(log_levels, sample.rating)
-    if not np.isin(random, log_levels).any():
-        raise UsageError(
-            f"the random ratings ({_join_levels(random[:5])}, ...) and those of the log "
-            f"({_join_levels(log_levels[:5])}, ...) have no value in common.",
-            parameter="mcar",
-            remedy="Put both on the same scale.",
-        )
     if levels.size > MAX_LEVELS:
         raise UsageError(
             f"log and sample have {levels.size} or more distinct ratings, more than "
@@ -487,6 +480,13 @@ def _distinct_ratings(log_levels: Vector, sample: RatingFrequencies) -> Vector:
             remedy="Put ratings into bins by `bins=10`, or by cut points such as "
             "`bins=[-5, 0, 5]`. In a frame, round them first.",
             shell_remedy="Round them first.",
+        )
+    if not np.isin(random, log_levels).any():
+        raise UsageError(
+            f"the random ratings ({_join_levels(random[:5])}, ...) and those of the log "
+            f"({_join_levels(log_levels[:5])}, ...) have no value in common.",
+            parameter="mcar",
+            remedy="Put both on the same scale.",
         )
     return levels
 
