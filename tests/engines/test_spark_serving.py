@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ import pytest
 
 import unskew
 from unskew.engines import SparkEngine
-from unskew.errors import UsageError
+from unskew.errors import ColumnError, UsageError
 from unskew.models.matrix_factorization import MatrixFactorization
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'unskew[spark]'")
 
-from unskew.engines.spark import fitting
+from unskew.engines.spark import fitting, serving
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
@@ -32,7 +33,17 @@ WORLD = unskew.simulate(40, 30, density=0.2, alpha=0.4, random_state=3)
 USERS = np.array([f"u{code:03}" for code in WORLD.log.user])
 FRAME = pd.DataFrame({"user_id": USERS, "item_id": WORLD.log.item, "rating": WORLD.log.rating})
 SHARES = {float(rating): 0.2 for rating in range(1, 6)}
+NAMES = "factors", "offset"
+"""The columns of ``user_factors_frame`` besides the ids."""
 SETTINGS: dict[str, Any] = {"n_factors": 0, "l2": 5.0, "max_iter": 30, "tol": 1e-10}
+
+
+def test_a_column_with_the_name_of_one_of_the_users_is_refused() -> None:
+    model = SimpleNamespace(user_factors_frame=SimpleNamespace(columns=["user", *NAMES]))
+    for name in NAMES:
+        frame: Any = SimpleNamespace(columns=["user_id", "item_id", name])
+        with pytest.raises(ColumnError, match=rf"the frame has a column '{name}', and so have"):
+            serving.predict_frame(SparkEngine(), model, frame, "prediction")
 
 
 @pytest.mark.slow

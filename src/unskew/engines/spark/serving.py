@@ -22,7 +22,7 @@ from unskew.data.factors import Factors
 from unskew.data.frames import HASH_RANGE, require_new_name
 from unskew.data.ids import Ids, as_ids, find_codes
 from unskew.engines.spark.frame import find_names, quoted_column
-from unskew.errors import UsageError
+from unskew.errors import ColumnError, UsageError
 from unskew.models.recommendations import Recommendations
 from unskew.ranking.candidates import Candidates, group_items
 from unskew.ranking.positions import best_items, rank_cells
@@ -71,6 +71,7 @@ def predict_frame(engine: SparkEngine, model: Any, frame: DataFrame, name: str) 
     """``frame`` with a column of predictions; unknown users and items get fallbacks."""
     users = _find_users(model)
     require_new_name(name, frame.columns)
+    _require_other_names(frame.columns, users.columns[1:])
     names = find_names(engine, frame, ("user", "item"))
     factors, items, fallback, limits = *_find_items(model), model.limits
     schema = StructType([*frame.schema.fields, StructField(name, DoubleType())])
@@ -87,6 +88,18 @@ def predict_frame(engine: SparkEngine, model: Any, frame: DataFrame, name: str) 
 
     same_name = users.withColumnRenamed(users.columns[0], names["user"])
     return frame.join(same_name, names["user"], "left").mapInArrow(predict, schema)
+
+
+def _require_other_names(columns: list[str], of_users: list[str]) -> None:
+    """Raise an error if the frame has a column with the name of one that it is joined with."""
+    taken = [name for name in of_users if name in columns]
+    if taken:
+        raise ColumnError(
+            f"the frame has a column {taken[0]!r}, and so have the users of the model.",
+            parameter="frame",
+            value=taken[0],
+            remedy="Rename it, or drop it first.",
+        )
 
 
 def recommend_frame(
