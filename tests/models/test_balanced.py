@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,31 @@ def test_what_lies_beyond_the_log_cannot_be_balanced() -> None:
         balance_propensities(
             np.array([1.0, 0.2]), BalanceFeatures(np.array([[0.0], [1.0]]), np.array([-600.0]), 100)
         )
+
+
+def test_losses_of_an_imputation_like_the_model_are_not_balanced() -> None:
+    """Rounding can put the average of so small losses beyond those of the log."""
+    prediction = some_parameters(0)
+    imputed = replace(prediction, user_offset=prediction.user_offset * (1 + 1e-4))
+    features = BalanceFeatures.of_imputed_losses(LOG, prediction, imputed)
+
+    constant = BalanceFeatures(np.empty((len(LOG), 0)), np.empty(0), LOG.n_cells)
+    np.testing.assert_allclose(
+        balance_propensities(P.values, replace(features, totals=features.totals + 1.0)),
+        balance_propensities(P.values, constant),
+    )
+
+
+@pytest.mark.parametrize("kind", [IPSV2, StableDR])
+def test_a_complete_log_is_balanced_by_ones(kind: type) -> None:
+    rng = np.random.default_rng(0)
+    user, item = np.repeat(np.arange(40), 30), np.tile(np.arange(30), 40)
+    rating = 3 + rng.normal(0, 0.4, 40)[user] + rng.normal(0, 0.4, 30)[item]
+    rating = np.clip(np.round(rating + rng.normal(0, 0.7, user.size)), 1, 5)
+    log = Ratings.from_arrays(user, item, rating)
+    model = kind().fit(log, np.ones(len(log)))
+
+    np.testing.assert_array_equal(model.propensities_, np.ones(len(log)))
 
 
 @pytest.mark.parametrize("kind", [IPSV2, StableDR])

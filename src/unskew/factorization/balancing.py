@@ -28,6 +28,9 @@ MAX_STEPS = 200
 MIN_STEP_LENGTH = 1e-12
 TOLERANCE = 1e-10
 """The largest remaining difference per cell, in standard deviations of each feature."""
+NEGLIGIBLE_LOSS = 1e-6
+"""Imputed losses that vary by less than this share of the variance of the ratings are not balanced:
+the imputation is the model itself, up to the precision of the fits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +40,8 @@ class BalanceFeatures:
     on_log: Matrix
     totals: Vector
     n_cells: int
+    smallest: float = 0.0
+    """Features with a standard deviation of at most this are left out."""
 
     @classmethod
     def of_predictions(cls, log: Ratings, prediction: Factors) -> Self:
@@ -52,7 +57,8 @@ class BalanceFeatures:
         f, g = prediction.as_float64_rows(), imputed.as_float64_rows()
         total = sum_of_products(*f, *f) - 2 * sum_of_products(*f, *g) + sum_of_products(*g, *g)
         difference = imputed.predict(log.user, log.item) - prediction.predict(log.user, log.item)
-        return cls(np.square(difference)[:, None], np.array([total]), log.n_cells)
+        smallest = NEGLIGIBLE_LOSS * float(log.rating.var())
+        return cls(np.square(difference)[:, None], np.array([total]), log.n_cells, smallest)
 
     @classmethod
     def of_kernels(cls, log: Ratings, kernels: KernelFunctions) -> Self:
@@ -63,7 +69,7 @@ class BalanceFeatures:
     def standardize(self) -> tuple[Matrix, Vector]:
         """1 and every feature that varies, in standard deviations, and the sums over all cells."""
         mean, deviation = self.on_log.mean(axis=0), self.on_log.std(axis=0)
-        varies = deviation > TOLERANCE * (np.abs(mean) + 1)
+        varies = deviation > np.maximum(TOLERANCE * (np.abs(mean) + 1), self.smallest)
         columns = (self.on_log[:, varies] - mean[varies]) / deviation[varies]
         totals = (self.totals[varies] - self.n_cells * mean[varies]) / deviation[varies]
         return np.column_stack([np.ones(len(columns)), columns]), np.append(self.n_cells, totals)
@@ -141,8 +147,10 @@ def balance_propensities(
 
     Newton's method on the convex function  sum of m . phi + (1 / P - 1) exp(m . phi) - m . totals,
     plus ``ridge`` ||m||^2 / 2 without its constant. With a ridge the sums agree only nearly, and
-    every log can be balanced.
+    every log can be balanced. A log of all cells is balanced by P' = 1.
     """
+    if len(propensity) == features.n_cells:
+        return np.ones(len(propensity))
     phi, totals = features.standardize()
     odds_against, unexplained = 1 / propensity - 1, totals - phi.sum(axis=0)
     ridges = np.full(totals.size, ridge)
