@@ -230,6 +230,8 @@ def _require_predict_log(model: PropensityPredictor, log: Ratings) -> None:
 
 def _require_valid(values: Vector, name_cell: Callable[[int], str]) -> None:
     """Raise an error unless all values lie in [SMALLEST, 1]."""
+    if not values.size or (values.min() >= SMALLEST and values.max() <= 1):  # NaN is neither
+        return
     for is_bad, problem, remedy in (
         (
             np.isnan(values),

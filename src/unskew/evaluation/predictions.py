@@ -550,9 +550,9 @@ def _user_blocks(log: Ratings) -> Iterator[tuple[IntVector, npt.NDArray[np.intp]
 
 
 def _require_all(name: str, values: Vector, log: Ratings) -> Vector:
-    is_bad = ~np.isfinite(values)
-    if is_bad.any():
-        raise _missing_prediction_error(name, is_bad, log)
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        raise _missing_prediction_error(name, ~is_finite, log)
     return values
 
 
