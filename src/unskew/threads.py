@@ -104,7 +104,7 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pool is None:
             return
-        if kind is not None and not issubclass(kind, Exception):
+        if kind is not None and not issubclass(kind, Exception):  # interrupted: do not wait
             self._stop.set()
             self._pool.shutdown(wait=False, cancel_futures=True)
         else:

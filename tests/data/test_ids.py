@@ -221,7 +221,8 @@ def test_a_missing_id_in_a_listed_vocabulary_is_refused() -> None:
 
 def test_ids_must_form_one_column() -> None:
     with pytest.raises(
-        BadRatingError, match=r"must be one-dimensional ids; got an array of shape \(2, 1\)"
+        BadRatingError,
+        match=r"must be a one-dimensional array of ids; got an array of shape \(2, 1\)",
     ):
         as_ids(np.ones((2, 1)))
 

@@ -386,7 +386,7 @@ def test_an_id_that_cannot_be_hashed_is_named() -> None:
 @pytest.mark.parametrize("ids", [None, 5, "ann", b"ann"], ids=repr)
 def test_ids_that_are_no_column_are_refused(ids: Any) -> None:
     with pytest.raises(
-        BadRatingError, match=rf"user must be one-dimensional ids, such as a list; got {ids!r}"
+        BadRatingError, match=rf"user must be a list or one-dimensional array of ids; got {ids!r}"
     ):
         Ratings.from_arrays(ids, [1], [5])
 
@@ -569,7 +569,7 @@ def test_a_matrix_has_two_dimensions(matrix: Any) -> None:
 def test_nan_in_a_matrix_asks_what_marks_missing_cells() -> None:
     with pytest.raises(
         BadRatingError,
-        match=r"1 cells of the matrix are NaN\. If that marks unobserved cells, pass "
+        match=r"1 of 2 cells of the matrix are NaN\. If that marks unobserved cells, pass "
         r"missing=np\.nan",
     ):
         Ratings.from_dense([[np.nan, 1.0]])
@@ -655,7 +655,7 @@ def test_codes_are_lists_of_one_length() -> None:
 def test_codes_are_one_column_of_whole_numbers(codes: Any) -> None:
     with pytest.raises(
         BadRatingError,
-        match=r"item codes must be one column of whole numbers; got .* use Ratings\.from_arrays",
+        match=r"item codes must be a one-dimensional array of .*; got .* use Ratings\.from_arrays",
     ):
         Ratings.from_codes([0, 1], codes, [5, 3], shape=(2, 2))
 
@@ -764,14 +764,14 @@ def make_log(**changes: Any) -> Ratings:
         ({"item": np.array([0, 2])}, UniverseError, "item 2 at row 1 is outside"),
         ({"item": np.array([0, 0.5])}, UniverseError, r"item 0\.5 at row 1 is outside"),
         ({"item": np.array([0, np.nan])}, UniverseError, "item nan at row 1 is outside"),
-        ({"user": np.array(["0", "1"])}, BadRatingError, "user codes must be one column of whole"),
+        ({"user": np.array(["0", "1"])}, BadRatingError, "user codes must be a one-dimensional"),
         ({"user": np.array([[0, 1]])}, BadRatingError, r"got int64 of shape \(1, 2\)"),
         ({"user": np.array([0], np.int32)}, BadRatingError, "columns of one length"),
         ({"users": np.arange(1)}, UniverseError, "user 1 at row 1 is outside"),
         (
             {"users": np.arange(4).reshape(2, 2)},
             BadRatingError,
-            "users must be one-dimensional ids",
+            "users must be a one-dimensional array of ids",
         ),
         ({"rating": np.ones(1)}, BadRatingError, "columns of one length"),
         ({"examination": 3.0}, DataError, r"one number for each row; got shape \(\)"),

@@ -71,6 +71,18 @@ def test_tables_of_a_connection_are_not_taken_for_new_rows() -> None:
     assert connection.sql("SELECT * FROM unused").fetchall() == [(1,)]
 
 
+def test_a_generator_draws_the_seed_of_a_split() -> None:
+    draws = np.random.default_rng(5)
+    tests = [ENGINE.split_frame(FRAME, share=0.3, random_state=draws)[1] for _ in range(2)]
+    again = ENGINE.split_frame(FRAME, share=0.3, random_state=np.random.default_rng(5))[1]
+
+    assert len(tests[0]) > 0
+    assert rows_of(again).equals(rows_of(tests[0]))
+    assert not rows_of(tests[1]).equals(rows_of(tests[0]))
+    with pytest.raises(UsageError, match="random_state must be a whole number"):
+        ENGINE.split_frame(FRAME, random_state="seed")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_every_library_gives_the_numbers_of_arrays(library: str) -> None:
     frame = LIBRARIES[library](FRAME)

@@ -216,7 +216,7 @@ def test_models_need_different_names() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
-        ({"rating": [1.0, np.nan]}, BadRatingError, "1 ratings are missing .* row 1"),
+        ({"rating": [1.0, np.nan]}, BadRatingError, "1 of 2 ratings are missing .* row 1"),
         (
             {"predictions": {"old": [1, 2]}},
             BadPredictionError,
@@ -225,7 +225,7 @@ def test_models_need_different_names() -> None:
         (
             {"predictions": {"old": [1, 2], "new": [1, np.inf]}},
             BadPredictionError,
-            "model 'new': 1 predictions",
+            "model 'new': 1 of 2 predictions",
         ),
         (
             {"predictions": {"old": [1, 2], "new": [1]}},
@@ -243,7 +243,7 @@ def test_models_need_different_names() -> None:
             "were estimated by MyModel",
         ),
         ({"users": None}, UsageError, "the users of the rows are missing"),
-        ({"users": [1]}, UsageError, "there are 1 users for 2 rows"),
+        ({"users": [1]}, UsageError, "there are ids of 1 user for 2 rows"),
     ],
 )
 def test_a_bad_batch_is_refused_and_changes_nothing(

@@ -243,5 +243,5 @@ def test_bad_distributions_are_named() -> None:
         impute("mse", Distribution(2 * SHARES))
     holed = SHARES.copy()
     holed[tuple(np.argwhere(~SEEN)[0])] = np.nan
-    with pytest.raises(BadPredictionError, match="no finite prediction for 1 cells outside"):
+    with pytest.raises(BadPredictionError, match="no finite prediction for 1 cell outside"):
         impute("mse", Distribution(holed))

@@ -116,7 +116,7 @@ def test_rows_are_found_for_ids_and_cells(tmp_path: Path) -> None:
         find_id_rows(table, "item", log.items)
     twice = table_of(tmp_path, "user,item,prediction\nbob,2,7\nbob,2,8\nbob,2,9\n")
     with pytest.raises(
-        BadFileError, match="1 cell of the log with more than one row, such as that of line 2"
+        BadFileError, match="has more than one row for 1 cell of the log, such as that of line 2"
     ):
         find_cell_rows(twice, log)
     with pytest.raises(BadFileError, match="lists 1 user more than once; the first is 'bob'"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import errno
 import os
 import stat
 import subprocess
@@ -109,6 +110,15 @@ def test_a_name_that_cannot_be_written_is_an_error(
     assert list_names(tmp_path) == []
 
 
+def test_a_full_disk_needs_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(FileWriteError, match=r"No space left on device\. Free some space, or"):
+        write_file(tmp_path / "file", b"one")
+
+
 @pytest.mark.parametrize("name", ["", "s3://bucket/x"])
 def test_what_is_no_path_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -172,7 +182,9 @@ FORMULAS = ['=HYPERLINK("http://x")', "+cmd|' /C calc'!A0", "@SUM(1)", "-2+3", "
 def test_a_formula_is_named_and_read_again(text: str, form: str, tmp_path: Path) -> None:
     path = str(tmp_path / f"x.{form}")
 
-    with pytest.warns(UnskewWarning, match="1 texts of .* start like a formula; the first is"):
+    with pytest.warns(
+        UnskewWarning, match="1 text of .* could be taken for a formula; the first is"
+    ):
         write_table({"user_id": ["ann", text], "rating": [1.0, 2.0]}, path)
 
     delimiter = "," if form == "csv" else "\t"
@@ -194,7 +206,7 @@ def test_recommendations_warn_too(tmp_path: Path) -> None:
     log = unskew.Ratings.from_arrays(["u", "v"], ["=1+1", "b"], [1, 2])
     model = GlobalMean().fit(log)
 
-    with pytest.warns(UnskewWarning, match="start like a formula; the first is '=1\\+1'"):
+    with pytest.warns(UnskewWarning, match="could be taken for a formula; the first is '=1\\+1'"):
         model.write_recommendations(tmp_path / "lists.csv", k=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -30,7 +30,7 @@ from unskew.models.baselines import GlobalMean, OffsetsOnly
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
-from unskew.settings import setting
+from unskew.settings import draw_seeds, setting
 
 WORLD = unskew.simulate(n_users=60, n_items=40, density=0.2, alpha=0.6, random_state=3)
 CELLS = np.random.default_rng(0).choice(WORLD.truth.size, 600, replace=False)
@@ -205,6 +205,24 @@ def test_a_world_that_is_drawn_anew_is_paired_by_draw() -> None:
     assert (row["behind_low"], row["behind_high"]) == pytest.approx((interval.low, interval.high))
     assert board.paired_by == "draw"
     assert "with 2 draws only huge differences can be told from chance" in repr(board)
+
+
+def test_a_generator_draws_the_seeds() -> None:
+    seeds: list[int] = []
+
+    def draw(seed: int) -> RandomTestData:
+        seeds.append(seed)
+        return DATA
+
+    rank_learners(
+        LeaderboardData("two logs", draw, is_redrawn=True),
+        learners={"mean": LEARNERS["mean"]},
+        protocols=["clean"],
+        n_repeats=2,
+        random_state=np.random.default_rng(7),
+    )
+
+    assert seeds == draw_seeds(np.random.default_rng(7), 2)
 
 
 def test_one_draw_has_no_interval() -> None:

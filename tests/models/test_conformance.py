@@ -324,7 +324,7 @@ def test_a_fit_that_stops_too_early_warns(case: Case) -> None:
     model = case.make(max_iter=1, tol=0.0)
 
     with pytest.warns(
-        ConvergenceWarning, match=r"stopped after 1 steps before it converged\. Raise max_iter or"
+        ConvergenceWarning, match=r"stopped after 1 step before it converged\. Raise max_iter or"
     ) as caught:
         model.fit(LOG, case.propensities(LOG))
 

@@ -128,7 +128,10 @@ class TestErrors:
     def test_an_unknown_item(self) -> None:
         log, _, _ = draw()
         sample = unskew.Ratings.from_arrays([0], [N_ITEMS], [3.0])
-        with pytest.raises(UnknownIdError, match="1 of 1 random ratings have items that the log"):
+        with pytest.raises(
+            UnknownIdError,
+            match=r"1 of 1 ratings of the random sample have items that the log .* is item 100",
+        ):
             RandomSampleFactorization().fit(log, mcar=sample)
 
     def test_ratings_without_users(self) -> None:

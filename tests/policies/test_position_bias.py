@@ -10,7 +10,14 @@ import pytest
 from scipy import stats
 
 from unskew import Impressions, Ratings, evaluate
-from unskew.errors import BadImpressionError, NotFittedError, NotIdentifiedError, UsageError
+from unskew.errors import (
+    BadImpressionError,
+    ConvergenceWarning,
+    NotFittedError,
+    NotIdentifiedError,
+    UsageError,
+)
+from unskew.policies import examination
 from unskew.policies.examination import ClickTable, estimate_all_pairs, estimate_conditional
 from unskew.policies.position_bias import Method, PositionBias
 from unskew.simulation import simulate_impressions
@@ -108,6 +115,18 @@ def test_intervals_cover_the_truth_and_all_pairs_agrees(log: Impressions) -> Non
     assert all(np.array(columns["ci_high"]) >= TRUE)
     np.testing.assert_allclose(pairs.examination, columns["examination"], rtol=0.15)
     assert pairs.std_error[0] == 0 < pairs.std_error[1]
+
+
+@pytest.mark.parametrize("method", ["conditional", "all_pairs"])
+def test_a_curve_that_has_not_converged_is_a_warning(
+    method: Method, log: Impressions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "MAX_STEPS", 1)
+
+    with pytest.warns(ConvergenceWarning, match="curve had not converged after 1 step") as caught:
+        PositionBias(method=method, n_bootstrap=2).fit(log)
+
+    assert {warning.filename for warning in caught} == {__file__}
 
 
 def test_swaps_compare_click_rates_and_know_their_error() -> None:

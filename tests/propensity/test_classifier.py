@@ -135,9 +135,9 @@ def test_it_cannot_be_saved(tmp_path: Path) -> None:
     [
         (
             {"estimator": DecisionTreeClassifier},
-            r"classifier with fit and predict_proba; got <class",
+            r"an object with fit and predict_proba; got the class DecisionTreeClassifier\. Pass an",
         ),
-        ({"estimator": object()}, r"classifier with fit and predict_proba"),
+        ({"estimator": object()}, r"classifier, an object with fit and predict_proba; got <obj"),
         ({"negatives": -1}, r"negatives must be a finite number, above 0, or None; got -1"),
         (
             {"user_features": None, "item_features": None},

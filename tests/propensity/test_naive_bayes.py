@@ -248,7 +248,7 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
         ([[1, 2]], r"got shape \(1, 2\)"),
         (
             {1: 0.3, 5: 0.3},
-            "adds up to 0.6, and its values are not whole numbers. Pass shares",
+            "neither shares, as they add up to 0.6, nor counts, .* Pass the share of each rating",
         ),
         ({1: -1, 5: 2}, "must be at least 0, and not all 0"),
         ({}, "not all 0"),

@@ -19,19 +19,22 @@ NUMBERS: Numbers = {
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("snips.mae.ci_high>0.8", ["snips.mae.ci_high>0.8: it is 0.9 for old"]),
+        ("snips.mae.ci_high>0.8", ["snips.mae.ci_high>0.8 is true for old, whose value is 0.9"]),
         (
             "snips.mae.ci_high > 0.6",
             [
-                "snips.mae.ci_high > 0.6: it is 0.9 for old",
-                "snips.mae.ci_high > 0.6: it is 0.7 for new",
+                "snips.mae.ci_high > 0.6 is true for old, whose value is 0.9",
+                "snips.mae.ci_high > 0.6 is true for new, whose value is 0.7",
             ],
         ),
         ("snips.mae.ci_high.new>0.8", []),
-        ("snips.mae.ci_high.old>=.9", ["snips.mae.ci_high.old>=.9: it is 0.9 for old"]),
-        ("ess<1e3", ["ess<1e3: it is 500 for the log"]),
+        (
+            "snips.mae.ci_high.old>=.9",
+            ["snips.mae.ci_high.old>=.9 is true for old, whose value is 0.9"],
+        ),
+        ("ess<1e3", ["ess<1e3 is true for the log, whose value is 500"]),
         ("ess<=-1", []),
-        ("ess==500", ["ess==500: it is 500 for the log"]),
+        ("ess==500", ["ess==500 is true for the log, whose value is 500"]),
         ("ess!=500", []),
     ],
 )
@@ -78,7 +81,7 @@ def test_a_model_may_be_judged_in_groups() -> None:
     }
 
     assert check_gates([Gate.parse("snips.mae.ci_high.old>0.8")], grouped) == (
-        "snips.mae.ci_high.old>0.8: it is 0.9 for old where g is 'a'",
+        "snips.mae.ci_high.old>0.8 is true for old where g is 'a', whose value is 0.9",
     )
 
 

@@ -67,7 +67,8 @@ HIDDEN_COLUMNS = (
     "that it has leave the test.",
 )
 @click.option(
-    *("--items", "candidates"),
+    "--items",
+    "candidates",
     type=options.INPUT_FILE,
     metavar="FILE",
     help="A file with the items that are ranked, for all users, or by user if it has a column of "

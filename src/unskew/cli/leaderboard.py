@@ -38,17 +38,20 @@ if TYPE_CHECKING:
 @options.propensity_options
 @options.data_option("Folder of the data sets; by default $UNSKEW_DATA.")
 @click.option(
-    *("--learner", "learners"),
+    "--learner",
+    "learners",
     multiple=True,
     metavar="LABEL",
     help="A learner by its label, such as DR-JL; repeat the option. By default all.",
 )
 @options.list_option(
-    *("--protocol", "protocols"),
+    "--protocol",
+    "protocols",
     help="Protocols: clean, defaults, paper, sample, leaky. By default all but sample.",
 )
 @click.option(
-    *("--seeds", "n_repeats"),
+    "--seeds",
+    "n_repeats",
     type=click.IntRange(min=1),
     default=10,
     metavar="N",
@@ -103,7 +106,7 @@ def leaderboard(
 
 def _open_data(request: LeaderboardRequest, path: str | None) -> LeaderboardData:
     """The world with this name, else the log in this file."""
-    from unskew.workflows.training import read_test_data
+    from unskew.workflows.training import read_leaderboard_data
 
     if request.log in WORLDS:
         if request.test is not None:
@@ -115,7 +118,7 @@ def _open_data(request: LeaderboardRequest, path: str | None) -> LeaderboardData
             f"{request.log!r} is none of {names}. If it is a log file, pass its random test: "
             "--test FILE."
         )
-    return read_test_data(request)
+    return read_leaderboard_data(request)
 
 
 def _print_board(board: Leaderboard) -> None:

@@ -190,7 +190,8 @@ def level_option(text: str) -> Decorator[Any]:
 def fail_option(text: str) -> Decorator[Any]:
     """``--fail-if EXPR``, a limit on a number of the result; ``text`` says when it fails."""
     return click.option(
-        *("--fail-if", "gates"),
+        "--fail-if",
+        "gates",
         multiple=True,
         metavar="EXPR",
         callback=_parse_gates,
@@ -219,7 +220,8 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object to standard output."
 )
 seed_option = click.option(
-    *("--seed", "random_state"),
+    "--seed",
+    "random_state",
     default=0,
     type=click.IntRange(min=0),
     metavar="N",
@@ -234,13 +236,15 @@ universe_option = click.option(
 )
 list_option = partial(click.option, multiple=True, metavar="NAME", callback=split_commas)
 metric_option = list_option(
-    *("--metric", "metrics"),
+    "--metric",
+    "metrics",
     type=METRIC,
     default=["mse", "mae"],
     help="What to estimate; see the list below.",
 )
 estimator_option = list_option(
-    *("--estimator", "estimators"),
+    "--estimator",
+    "estimators",
     type=ESTIMATOR,
     default=["naive", "ips", "snips"],
     help="How to estimate it; see the list below.",
@@ -253,7 +257,8 @@ relevance_option = click.option(
 )
 max_weight_option = partial(
     click.option,
-    *("--max-weight", "weight_transform"),
+    "--max-weight",
+    "weight_transform",
     type=MaxWeightType(),
     metavar="W",
     help="Limit the weights 1/P to W.",
@@ -265,7 +270,8 @@ mcar_option = click.option(
 )
 propensity_options = combine_options(
     click.option(
-        *("--propensity", "propensities"),
+        "--propensity",
+        "propensities",
         type=QUICK_MODEL,
         metavar="COL|FILE|NAME",
         help="A column of LOG, a .unskew file, or the name of a model to fit now.",
@@ -290,7 +296,8 @@ impression_log_options = combine_options(
         help="Format of LOG; by default its extension tells.",
     ),
     click.option(
-        *("--names", "columns"),
+        "--names",
+        "columns",
         metavar="COL,COL,...",
         callback=split_commas,
         help="Names of the columns of LOG if it has no header: user_id,item_id,rating.",
@@ -367,7 +374,8 @@ class SettingOption(click.Option):
 
 
 set_option = click.option(
-    *("--set", "other_settings"),
+    "--set",
+    "other_settings",
     multiple=True,
     metavar="NAME=VALUE",
     expose_value=False,
@@ -411,7 +419,8 @@ def table_pair_option(text: str) -> Decorator[Any]:
         return value
 
     return click.option(
-        *("-o", "--output"),
+        "-o",
+        "--output",
         nargs=2,
         type=click.Path(dir_okay=False, writable=True),
         required=True,
@@ -430,9 +439,7 @@ def page_option(text: str) -> Decorator[Any]:
         return value
 
     file = click.Path(dir_okay=False, writable=True)
-    return click.option(
-        *("-o", "--output", "--html", "output"), type=file, callback=check, help=text
-    )
+    return click.option("-o", "--output", "--html", "output", type=file, callback=check, help=text)
 
 
 def _check_extension(name: str, other_endings: tuple[str, ...] = ()) -> None:
@@ -452,7 +459,8 @@ def _set_verbose(context: click.Context, _parameter: click.Parameter, value: boo
 
 verbosity_options = combine_options(
     click.option(
-        *("-v", "--verbose"),
+        "-v",
+        "--verbose",
         is_flag=True,
         expose_value=False,
         callback=_set_verbose,

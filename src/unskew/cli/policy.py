@@ -77,7 +77,8 @@ COMMANDS.add(
     "How the log was made: by the column --probability, or uniform draws from the candidates.",
 )
 @click.option(
-    *("--arm", "arms"),
+    "--arm",
+    "arms",
     multiple=True,
     metavar="[SHARE=]COL",
     callback=options.parse_arms,
@@ -99,7 +100,8 @@ COMMANDS.add(
     help="A log of ratings whose items are no candidates of their users.",
 )
 @options.list_option(
-    *("--estimator", "estimators"),
+    "--estimator",
+    "estimators",
     type=POLICY_ESTIMATOR,
     help="How to estimate; see the list below. By default what the probabilities allow.",
 )
@@ -126,7 +128,8 @@ COMMANDS.add(
 @options.choice_option("--cluster", ["user", "request"], "What is independent.")
 @options.level_option("Confidence level of the intervals.")
 @click.option(
-    *("--max-weight", "transform"),
+    "--max-weight",
+    "transform",
     type=options.MaxWeightType(),
     metavar="W",
     help="Limit the weights to W, which adds bias.",

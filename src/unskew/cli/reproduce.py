@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 @options.choice_option("--panel", ["left", "right", "both"], "Panel of figure3.")
 @options.json_option
 @click.option(
-    *("-o", "--output"),
+    "-o",
+    "--output",
     type=click.Path(path_type=Path),
     help="Folder for JSON, PNG and SVG files; or FILE.html for a page.",
 )

@@ -107,13 +107,15 @@ def _parse_outputs(
     help="Values to try: l2=0.2,1,5 or factors=5,20 or max-weight=10,50.",
 )
 @click.option(
-    *("--folds", "n_folds"),
+    "--folds",
+    "n_folds",
     type=click.IntRange(min=2),
     default=4,
     help="Number of parts of the cross-validation.",
 )
 @click.option(
-    *("--repeats", "n_repeats"),
+    "--repeats",
+    "n_repeats",
     type=click.IntRange(min=1),
     default=1,
     help="Number of splits into folds; their scores are averaged.",
@@ -155,7 +157,8 @@ def _parse_outputs(
 @options.bad_row_options
 @options.json_option
 @click.option(
-    *("-o", "--output"),
+    "-o",
+    "--output",
     type=options.OUTPUT_FILE,
     multiple=True,
     required=True,

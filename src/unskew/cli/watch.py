@@ -36,7 +36,8 @@ SHOWN_LOOKS = 12
 )
 @options.prediction_option(required=True)
 @click.option(
-    *("--propensity", "propensities"),
+    "--propensity",
+    "propensities",
     metavar="COL",
     help="Column of propensities that were fixed when a row arrived.",
 )

@@ -33,12 +33,14 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str = "ids") -
         if ids.ndim != 1 or ids.dtype.kind in "cV":
             got = f"an array of shape {ids.shape}" if ids.ndim != 1 else str(ids.dtype)
             raise BadRatingError(
-                f"`{parameter}` must be one-dimensional ids; got {got}.", parameter=parameter
+                f"`{parameter}` must be a one-dimensional array of ids; got {got}.",
+                parameter=parameter,
             )
         return ids
     if not isinstance(values, Iterable) or isinstance(values, (str, bytes)):
         raise BadRatingError(
-            f"`{parameter}` must be one-dimensional ids, such as a list; got {describe(values)}.",
+            f"`{parameter}` must be a list or one-dimensional array of ids; "
+            f"got {describe(values)}.",
             parameter=parameter,
         )
     listed = list(values)
@@ -280,15 +282,16 @@ def check_codes(codes: npt.ArrayLike, size: int, *, kind: str) -> IntVector:
         values = np.asarray(codes)
     except ValueError as error:  # lists of different lengths
         raise BadRatingError(
-            f"{kind} codes must be one column of whole numbers; got lists of different lengths.",
+            f"{kind} codes must be a one-dimensional array of whole numbers; got lists of "
+            "different lengths.",
             parameter=kind,
         ) from error
     if values.ndim != 1 or values.dtype.kind not in "iuf":
         raise BadRatingError(
-            f"{kind} codes must be one column of whole numbers; "
+            f"{kind} codes must be a one-dimensional array of whole numbers; "
             f"got {values.dtype} of shape {values.shape}.",
             parameter=kind,
-            remedy="For other ids, use Ratings.from_arrays.",
+            remedy="For ids, such as text, use Ratings.from_arrays.",
         )
     if values.size and values.dtype.kind in "iu" and 0 <= values.min() <= values.max() < size:
         return values.astype(np.int32)

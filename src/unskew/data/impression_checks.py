@@ -134,8 +134,8 @@ def drop_copies(shown: Impressions) -> Impressions:
     row = int(is_copy.argmax())
     warnings.warn(
         UnskewWarning(
-            f"{count_noun(n_copies, 'row')} repeat an earlier row in every column and were "
-            f"dropped; the first is {shown.name_row(row)}.",
+            f"dropped copies: {_count(n_copies, 'row', 'repeat')} an earlier row in every column; "
+            f"the first is {shown.name_row(row)}.",
             where=shown.name_row(row),
             remedy="Check whether a join duplicated them.",
         ),
@@ -164,7 +164,7 @@ def check_slots(shown: Impressions, *, is_position_stated: bool) -> None:
         )
     if n_repeated:
         raise BadImpressionError(
-            f"{_count(n_repeated, 'row', 'show')} a second item at a position of their request; "
+            f"{_count(n_repeated, 'row', 'show')} a second item at a position of the request; "
             f"the first is {shown.name_row(row)}, after row {earlier}.",
             parameter="position",
             where=f"row {row}",
@@ -196,8 +196,8 @@ def check_clicks(
     if is_lost.any():
         row = int(is_lost.argmax())
         raise BadImpressionError(
-            f"{count_noun(int(is_lost.sum()), 'click')} of {is_lost.size} have no impression; the "
-            f"first is request {format_id(request[row])}, item {format_id(item[row])}, at row "
+            f"{_count(int(is_lost.sum()), 'click', 'belong')} to no impression, of {is_lost.size}; "
+            f"the first is request {format_id(request[row])}, item {format_id(item[row])}, at row "
             f"{row} of the clicks.",
             parameter="clicks",
             where=f"row {row} of the clicks",
@@ -340,6 +340,7 @@ def _find_unequal_prefixes(shown: Impressions) -> Iterator[ImpressionFinding]:
 
 
 def _find_other_kind(shown: Impressions) -> Iterator[ImpressionFinding]:
+    """Whether the probabilities contradict ``probability_is``, such as marginal against step."""
     from unskew.data.probability_kind import check_kind
 
     check = check_kind(shown)

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.cells import cell_numbers, user_and_item
 from unskew.data.checks import float_array, row_number, row_numbers
 from unskew.data.columns import find_column, has_column
 from unskew.data.frames import id_column, make_frame, number_column, number_columns, open_frame
@@ -396,14 +397,14 @@ class Impressions:
                 where=self.name_row(row),
                 remedy="Estimate the curve from a log that has all positions.",
             )
-        cell = self.user.astype(np.int64) * self.n_items + self.item
-        cells, of_row = np.unique(cell, return_inverse=True)
+        numbers = cell_numbers(self.user, self.item, self.n_items)
+        cells, of_row = np.unique(numbers, return_inverse=True)
         looks = np.bincount(of_row, examined).astype(np.float64)
         clicks = np.bincount(of_row, self.reward)
-        user, item = np.divmod(cells, self.n_items)
+        user, item = user_and_item(cells, self.n_items)
         return Ratings(
-            user.astype(np.int32),
-            item.astype(np.int32),
+            user,
+            item,
             clicks / looks,
             self.users,
             self.items,

@@ -43,8 +43,8 @@ class Leaks(Result):
         if self.n_shared:
             yield UnskewWarning(
                 f"{self.n_shared:,} of {self.n_test:,} test ratings are also in the training log; "
-                f"the first is {self.first_shared}. A model knows these ratings: they make the "
-                "test too easy, unless they leave it.",
+                f"the first is {self.first_shared}. A model knows these ratings, so "
+                "the test is too easy unless they are dropped.",
                 remedy="Split one log with unskew.split, or drop those rows.",
                 shell_remedy="Split one log with `unskew split`, or drop those rows.",
             )

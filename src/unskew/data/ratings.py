@@ -312,7 +312,7 @@ class Ratings:
         is_nan = np.isnan(dense)
         if is_nan.any() and not np.isnan(missing):
             raise BadRatingError(
-                f"{int(is_nan.sum())} cells of the matrix are NaN.",
+                f"{int(is_nan.sum())} of {dense.size} cells of the matrix are NaN.",
                 parameter="matrix",
                 remedy="If that marks unobserved cells, pass `missing=np.nan`.",
             )

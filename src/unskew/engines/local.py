@@ -34,8 +34,9 @@ from unskew.factorization.objective import Objective, sort_both_ways
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Solver, minimize
 from unskew.ranking.positions import rank_cells
-from unskew.settings import Number, WholeNumber, require_fitted
+from unskew.settings import Number, WholeNumber, draw_seeds, require_fitted
 from unskew.threads import Workers, single_blas_thread
+from unskew.types import RandomState
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,16 @@ class LocalEngine:
         return fit_in_memory(self, request)
 
     def split_frame(
-        self, frame: Any, /, *, share: float = 0.2, random_state: int = 0
+        self, frame: Any, /, *, share: float = 0.2, random_state: RandomState = 0
     ) -> tuple[Any, Any]:
         """Training and test rows of a log; each cell is in the test with probability ``share``.
 
         A hash of the cell's ids decides, so the parts are those of :class:`SparkEngine`.
         """
         Number(least=0, most=1)("share", share)
+        (seed,) = draw_seeds(random_state)
         names = self.find_names(frame, ("user", "item"))
-        return split_rows(frame, list(names.values()), share, random_state)
+        return split_rows(frame, list(names.values()), share, seed)
 
     def predict_frame(self, model: Any, frame: Any, /, *, name: str = "prediction") -> Any:
         """``frame`` with a column of predictions; unknown users and items get fallbacks."""

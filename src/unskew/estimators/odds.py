@@ -140,38 +140,44 @@ def largest_sum(residual: Vector, box: WeightBox, *, n_cells: int | None = None)
 def _fill_knapsack(
     residual: Vector, box: WeightBox, sums: FixedSums, target: Vector
 ) -> ExtremeWeights:
-    """The weights at which sum w e is largest if the weights of each group add up to ``target``."""
+    """The weights at which sum w e is largest if the weights of each group add up to ``target``.
+
+    From the least weights on, those of the cells with the largest e are raised to their limits
+    until the sum of the group is reached: a fractional knapsack.
+    """
     order = sums.sort(residual)
     start = np.cumsum(sums.size) - sums.size
     span = (box.high - box.low)[order]
     before = np.cumsum(span) - span
-    # On the scale of ``before``, where the sum of each cell's group reaches its target: the spans
+    # Where the sum of each cell's group reaches its target, on the scale of ``before``: the spans
     # of all earlier groups, plus what may be added to the least weights of this group.
-    room = np.repeat(before[start] + target - sums.add_up(box.low), sums.size)
+    cumulative_target = np.repeat(before[start] + target - sums.add_up(box.low), sums.size)
     weight = box.low.copy()
-    weight[order] += np.clip(room - before, 0.0, span)
-    n_raised = np.add.reduceat(before < room, start, dtype=np.intp)
+    weight[order] += np.clip(cumulative_target - before, 0.0, span)
+    n_raised = np.add.reduceat(before < cumulative_target, start, dtype=np.intp)
     last = np.maximum(start + n_raised - 1, 0)
     multiplier = sums.of_cells(np.where(n_raised > 0, residual[order[last]], 0.0))
     optimism = 0.0
     if not sums.is_one_group:
-        is_up = weight > box.assumed
-        without = np.empty_like(residual)
-        without[order] = _multipliers_without(residual, box, sums, order, room, is_up[order])
-        # A cell's own residual moved the multiplier of its group, by ``without - multiplier``.
-        # This made the largest value too small, by that times the change of the cell's weight.
-        change = np.where(is_up, box.high - box.assumed, box.assumed - box.low)
-        optimism = float(np.abs(without - multiplier) @ change)
+        is_raised = weight > box.assumed
+        without_cell = np.empty_like(residual)
+        without_cell[order] = _multipliers_without_cell(
+            residual, box, sums, order, cumulative_target, is_raised[order]
+        )
+        # A cell's own residual moved the multiplier of its group, by their difference. This made
+        # the largest value too small, by that times the change of the cell's weight.
+        change = np.where(is_raised, box.high - box.assumed, box.assumed - box.low)
+        optimism = float(np.abs(without_cell - multiplier) @ change)
     return ExtremeWeights(weight, multiplier, optimism)
 
 
-def _multipliers_without(
+def _multipliers_without_cell(
     residual: Vector,
     box: WeightBox,
     sums: FixedSums,
     order: Positions,
-    room: Vector,
-    is_up: BoolVector,
+    cumulative_target: Vector,
+    is_raised: BoolVector,
 ) -> Vector:
     """For each cell in sorted order, the multiplier of its group if the cell was not there.
 
@@ -179,10 +185,12 @@ def _multipliers_without(
     the last raised cell comes later; without another cell it comes earlier.
     """
     span = (box.high - box.low)[order]
-    moved_room = room - (box.assumed - box.low)[order] + np.where(is_up, span, 0.0)
+    moved_target = (
+        cumulative_target - (box.assumed - box.low)[order] + np.where(is_raised, span, 0.0)
+    )
     end = np.cumsum(sums.size)
     first, last = np.repeat(end - sums.size, sums.size), np.repeat(end - 1, sums.size)
-    last_raised = np.clip(np.searchsorted(np.cumsum(span), moved_room), first, last)
+    last_raised = np.clip(np.searchsorted(np.cumsum(span), moved_target), first, last)
     return residual[order[last_raised]]
 
 

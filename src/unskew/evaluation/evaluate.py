@@ -68,7 +68,7 @@ from unskew.ranking.candidates import CandidatesLike
 from unskew.ranking.positions import Ranker
 from unskew.settings import Flag, draw_seeds
 from unskew.tables import join_words
-from unskew.types import Vector
+from unskew.types import RandomState, Vector
 
 NO_UNIVERSE = (
     "ips is left out, because nothing says how many users and items there are: pass "
@@ -95,7 +95,7 @@ def evaluate(
     imputation: Imputation | PredictionsLike | None = None,
     model_set: ModelSet | None = None,
     bootstrap: int | None = None,
-    random_state: int | np.random.Generator | None = 0,
+    random_state: RandomState = 0,
     engine: str | Ranker = "auto",
     sequence: bool = False,
     planned_size: int | None = None,

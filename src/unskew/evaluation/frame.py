@@ -296,13 +296,14 @@ class FrameRequest:
     ) -> tuple[FrameSource, ColumnRoles]:
         """The source with a column of the model's propensities, and of the counts of its strata."""
         names = self.source.names
-        name, count, added = free_name("propensity_of_model", names), None, []
+        name = free_name("propensity_of_model", names)
+        count, new_columns = None, [name]
         if strata is not None and not strata.is_listed:
             count = free_name(count_column(name, strata.kind), names)
-            added.append(count)
+            new_columns.append(count)
         columns = {"rating": roles.rating, **roles.ids}
         source = self.source.extend(
-            lambda view, names: model.add_to_frame(view, names, columns, name), [name, *added]
+            lambda view, names: model.add_to_frame(view, names, columns, name), new_columns
         )
         ratings = None
         if strata is not None and strata.kind == "rating":

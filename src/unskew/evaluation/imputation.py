@@ -325,8 +325,9 @@ def _require_finite(
         row, column = divmod(int(bad[0]), log.n_items)
         user, item = format_id(log.users[users[row]]), format_id(log.items[column])
         raise BadPredictionError(
-            f"{model.name!r} or 'imputation' has no finite prediction for {bad.size} cells "
-            f"outside the log; the first is user {user}, item {item}.",
+            f"{model.name!r} or 'imputation' has no finite prediction for "
+            f"{count_noun(bad.size, 'cell')} outside the log; the first is user {user}, "
+            f"item {item}.",
             parameter="imputation",
             where=f"user {user}, item {item}",
             remedy="Doubly robust estimation reads every cell: also predict those.",

@@ -238,8 +238,8 @@ class Monitor:
         if np.isinf(values).any() or not (plan.has_unobserved or is_observed.all()):
             row = int((~is_observed).argmax())
             raise BadRatingError(
-                f"{int((~is_observed).sum()):,} ratings are missing or infinite; the first is in "
-                f"row {row}.",
+                f"{int((~is_observed).sum()):,} of {values.size:,} ratings are missing or "
+                f"infinite; the first is in row {row}.",
                 parameter="rating",
                 where=f"row {row}",
                 remedy="If they were shown but not rated, pass `has_unobserved=True`; else "
@@ -303,7 +303,7 @@ class Monitor:
         ids = [str(each) for each in user_ids.tolist()]
         if len(ids) != n_rows:
             raise UsageError(
-                f"there are {len(ids):,} users for {count_noun(n_rows, 'row')}.",
+                f"there are ids of {count_noun(len(ids), 'user')} for {count_noun(n_rows, 'row')}.",
                 parameter="users",
                 remedy="Pass the user of each row.",
             )
@@ -338,8 +338,8 @@ def _require_finite(name: str, column: Vector, is_observed: BoolVector) -> None:
     if is_bad.any():
         row = int(is_bad.argmax())
         raise BadPredictionError(
-            f"model {name!r}: {int(is_bad.sum()):,} predictions of rated rows are missing or "
-            f"infinite; the first is in row {row}.",
+            f"model {name!r}: {int(is_bad.sum()):,} of {int(is_observed.sum()):,} predictions of "
+            f"rated rows are missing or infinite; the first is in row {row}.",
             parameter="predictions",
             where=f"row {row}",
             remedy="Predict those rows, or leave them out.",

@@ -478,7 +478,7 @@ def _require_shape(name: str, factors: Factors, log: Ratings) -> None:
 
 def _as_numbers(name: str, predictions: PredictionsLike) -> Vector:
     try:
-        return float_array(predictions, "they", BadPredictionError)
+        return float_array(predictions, "values", BadPredictionError)
     except BadPredictionError as error:
         is_data = isinstance(predictions, list | tuple | str | np.ndarray)
         reason = f": {error.problem.removesuffix('.')}" if is_data else ""

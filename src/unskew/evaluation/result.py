@@ -348,7 +348,7 @@ class Evaluation(Result):
         """Write the result as one self-contained HTML file; returns its path."""
         if any(each.clock is not None and each.clock.is_early for each in self.estimates.values()):
             raise UsageError(
-                f"there is no page of an evaluation without limits: {self.intervals}.",
+                f"there is no page of an evaluation without limits ({self.intervals}).",
                 remedy="Evaluate again when the log is longer.",
             )
         return Result.to_html(self, path)

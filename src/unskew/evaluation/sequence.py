@@ -55,8 +55,8 @@ def plan_sequence(
         )
     if cells.cluster not in ("user", None):
         raise UsageError(
-            "`sequence=True` needs users, or single cells, that arrive one after the other, not "
-            f"`cluster={cells.cluster!r}`.",
+            "`sequence=True` needs units that arrive one after the other, which are users or "
+            f"single cells; got `cluster={cells.cluster!r}`.",
             parameter="cluster",
             value=cells.cluster,
             remedy="Use `cluster='user'` or `cluster=None`.",

@@ -226,7 +226,10 @@ def run_sweeps(request: FitRequest, workers: Workers) -> Factors:
     """Fit squared loss on this machine."""
     log, shape = request.log, (request.log.n_users, request.log.n_items)
     cells = sort_both_ways(
-        *(log.user, log.item, log.rating, request.weight),
+        log.user,
+        log.item,
+        log.rating,
+        request.weight,
         shape=shape,
         dtype=request.dtype,
         workers=workers,

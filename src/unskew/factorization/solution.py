@@ -167,7 +167,7 @@ class IterativeModel(Configurable):
     n_iter_: int = field(init=False)
     converged_: bool = field(init=False)
     stop_reason_: str = field(init=False)
-    NOT_IN_FINGERPRINT: ClassVar = frozenset(
+    _NOT_IN_FINGERPRINT: ClassVar = frozenset(
         {"n_threads", "verbose", "max_iter", "tol", "statistic"}
     )
     """Settings that do not change the steps of a fit, only their number or what is made of them."""
@@ -182,8 +182,8 @@ class IterativeModel(Configurable):
         if not self.converged_:
             warn_caller(
                 ConvergenceWarning(
-                    f"{type(self).__name__} stopped after {self.max_iter} steps before it "
-                    "converged.",
+                    f"{type(self).__name__} stopped after "
+                    f"{count_noun(self.max_iter, 'step')} before it converged.",
                     parameter="max_iter",
                     value=self.max_iter,
                     remedy="Raise `max_iter` or `tol`.",
@@ -210,7 +210,7 @@ class IterativeModel(Configurable):
         settings = {
             name: _describe_setting(value)
             for name, value in self.get_params(deep=False).items()
-            if name not in self.NOT_IN_FINGERPRINT
+            if name not in self._NOT_IN_FINGERPRINT
         }
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
         digest.update(repr(shape).encode())

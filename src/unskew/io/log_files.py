@@ -320,8 +320,8 @@ def find_cell_rows(table: FileTable, log: Ratings) -> RowNumbers:
     if n_duplicates:
         row = int(rows[first[int((count > 1).argmax())]])
         raise BadFileError(
-            f"{table.name}: {count_noun(n_duplicates, 'cell')} of the log with more than one row, "
-            f"such as that of {table.locate(row)}.",
+            f"{table.name} has more than one row for {count_noun(n_duplicates, 'cell')} of the "
+            f"log, such as that of {table.locate(row)}.",
             where=table.locate(row),
             remedy="Keep one row for each.",
         )

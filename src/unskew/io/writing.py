@@ -31,6 +31,7 @@ from unskew.errors import (
 from unskew.io.sources import is_remote
 from unskew.registry import require_package
 from unskew.settings import describe
+from unskew.tables import count_noun
 
 DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(?:dev|proc/self)/fd/([0-9]+)")
 """Names of open files of this process, which a shell passes for ``>(command)``, for example."""
@@ -121,10 +122,13 @@ def _name_failures(path: Path | str) -> Iterator[None]:
         raise
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         raise FileWriteError(
             f"{str(path)!r} cannot be written: {reason}.",
             value=path,
-            remedy="Choose another file, or make its folder writeable.",
+            remedy="Free some space, or choose a file on another disk."
+            if is_full
+            else "Choose another file, or make its folder writeable.",
         ) from error
 
 
@@ -236,8 +240,8 @@ def warn_about_formulas(columns: Mapping[str, Iterable[Any]], file: str) -> None
         name, value = formulas[0]
         warn_caller(
             UnskewWarning(
-                f"{len(formulas):,} texts of {file} start like a formula; the first is "
-                f"{str(value)!r} in column {name!r}.",
+                f"{count_noun(len(formulas), 'text')} of {file} could be taken for a formula; the "
+                f"first is {str(value)!r} in column {name!r}.",
                 value=value,
                 remedy="A spreadsheet may run them: import the columns as text, or write Parquet.",
             )

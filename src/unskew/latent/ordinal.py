@@ -143,7 +143,9 @@ class OrdinalParameters:
     def array_shapes(self, n_users: int, n_items: int, n_levels: int) -> ArrayShapes:
         """Each array by name, with the shape that it must have."""
         expected = OrdinalParameters.zeros(
-            *(n_users, n_items, n_levels),
+            n_users,
+            n_items,
+            n_levels,
             n_factors=self.user_factors.shape[-1],
             n_exposure_factors=self.user_exposure.shape[-1],
         )

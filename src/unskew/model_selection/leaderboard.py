@@ -36,10 +36,18 @@ from unskew.model_selection.protocols import (
     RandomTestData,
 )
 from unskew.progress import Track, no_progress, progress_bar
-from unskew.settings import Flag, Instance, WholeNumber, describe, require_list, require_name
+from unskew.settings import (
+    Flag,
+    Instance,
+    WholeNumber,
+    describe,
+    draw_seeds,
+    require_list,
+    require_name,
+)
 from unskew.tables import count_noun, join_words
 from unskew.threads import count_threads
-from unskew.types import IntVector, Matrix, Vector
+from unskew.types import IntVector, Matrix, RandomState, Vector
 
 Row: TypeAlias = dict[str, Any]
 BEST, TIED, WORSE, BASELINE = "best", "tied", "worse", "knows the test"
@@ -167,7 +175,7 @@ def rank_learners(
     learners: Mapping[str, Learner] | Sequence[str] | None = None,
     protocols: Sequence[str] | None = None,
     n_repeats: int = 10,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     metrics: Sequence[str] = ("mse", "mae"),
     level: float = 0.95,
     n_threads: int | None = None,
@@ -190,7 +198,7 @@ def rank_learners(
         The number of seeds. A seed determines folds, starts, the sample of naive Bayes and, in
         worlds that are drawn anew, the log.
     random_state
-        The first seed; the others follow it.
+        The first seed, which the others follow; or a generator that draws them, or None.
     metrics
         ``mse`` and ``mae``. Settings are chosen by ``mse``.
     level
@@ -204,7 +212,7 @@ def rank_learners(
         A learner that cannot be fitted is listed with the reason, and does not stop the others.
     """
     WholeNumber(least=1)("n_repeats", n_repeats)
-    WholeNumber(least=0)("random_state", random_state)
+    seeds = draw_seeds(random_state, n_repeats)
     Flag()("verbose", verbose)
     count_threads(n_threads)
     require_level(level)
@@ -218,7 +226,7 @@ def rank_learners(
         )
     chosen_metrics = _check_metrics(metrics)
     world = LeaderboardData.of(data) if isinstance(data, RandomTestData) else data
-    first = world.draw(random_state)
+    first = world.draw(seeds[0])
     chosen_protocols = _choose_protocols(protocols, first)
     contenders = _choose_learners(learners, first)
     trials = []
@@ -229,8 +237,7 @@ def rank_learners(
         contenders,
         chosen_protocols,
         chosen_metrics,
-        random_state,
-        n_repeats,
+        seeds,
         n_threads,
     )
     for is_last, trial in track(jobs, label="leaderboard", total=n_repeats * len(contenders)):
@@ -252,13 +259,12 @@ def _run_trials(
     learners: Mapping[str, Learner],
     protocols: Sequence[Protocol],
     metrics: Sequence[str],
-    random_state: int,
-    n_repeats: int,
+    seeds: Sequence[int],
     n_threads: int | None,
 ) -> Iterator[tuple[bool, Trial]]:
     """Each trial after each of its learners, and whether it is complete."""
-    for seed in range(random_state, random_state + n_repeats):
-        data = first if seed == random_state or not world.is_redrawn else world.draw(seed)
+    for seed in seeds:
+        data = first if seed == seeds[0] or not world.is_redrawn else world.draw(seed)
         setup = TrialSetup(data, protocols, seed, metrics, n_threads)
         for number, trial in enumerate(setup.run(learners), start=1):
             yield number == len(learners), trial

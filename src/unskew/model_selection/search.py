@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
 from unskew.errors import UsageError
@@ -214,18 +214,11 @@ def cross_validate(
     folds: Sequence[ValidationFold]
     if isinstance(fold_engine, FrameFolds) and not isinstance(fold_engine, Engine):
         fold_engine.check_criterion(metric=metric, estimator=estimator)
-        splits = [
-            fold_engine.split(log, propensities, n_folds=n_folds, random_state=seed)
-            for seed in seeds
-        ]
-        whole, folds = splits[0][0], [fold for _, part in splits for fold in part]
+        whole, folds = _split_frame(log, propensities, n_folds, seeds, fold_engine)
     else:
         _require_engine(fold_engine, engine)
-        require_log(log)
-        values = None if propensities is None else as_propensities(log, propensities)
-        whole = LocalTraining(log, values, fold_engine)
-        folds = _split_repeatedly(
-            log, values, n_folds, seeds, relevance_threshold, estimator, fold_engine
+        whole, folds = _split_log(
+            log, propensities, n_folds, seeds, relevance_threshold, estimator, fold_engine
         )
     fits_at_once = isinstance(fold_engine, BatchEngine) and isinstance(model, MatrixFactorization)
     if fold_engine is not None and not fits_at_once:
@@ -235,7 +228,13 @@ def cross_validate(
     tried = {name: list(values) for name, values in grid.items()}
     with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
         scorer = FoldScorer(
-            *(model, folds, metric, estimator, criterion.higher_is_better, workers, track),
+            model,
+            folds,
+            metric,
+            estimator,
+            criterion.higher_is_better,
+            workers,
+            track,
             fold_engine if fits_at_once else None,
         )
         if halving:
@@ -289,23 +288,37 @@ def _require_engine(fold_engine: object, engine: object) -> None:
         )
 
 
-def _split_repeatedly(
+def _split_frame(
+    frame: Any,
+    propensity: Any,
+    n_folds: int,
+    seeds: Sequence[RandomState],
+    engine: FrameFolds,
+) -> tuple[TrainingRatings, list[ValidationFold]]:
+    """All rows of a data frame, and the folds of every repetition."""
+    splits = [engine.split(frame, propensity, n_folds=n_folds, random_state=seed) for seed in seeds]
+    return splits[0][0], [fold for _, folds in splits for fold in folds]
+
+
+def _split_log(
     log: Ratings,
-    propensities: Propensities | None,
+    propensities: PropensitiesLike | None,
     n_folds: int,
     seeds: Sequence[RandomState],
     relevance_threshold: float | None,
     estimator: str,
     engine: Engine | None,
-) -> list[ValidationFold]:
-    """The folds of every repetition; with an imputation, if the estimator needs one."""
+) -> tuple[TrainingRatings, list[ValidationFold]]:
+    """The log, and the folds of every repetition; with an imputation, if the estimator needs it."""
+    require_log(log)
+    values = None if propensities is None else as_propensities(log, propensities)
     imputer = MatrixFactorization() if find_estimator(estimator).imputes else None
-    return [
+    folds: list[ValidationFold] = [
         fold
         for seed in seeds
         for fold in split(
             log,
-            propensities,
+            values,
             n_folds=n_folds,
             random_state=seed,
             relevance_threshold=relevance_threshold,
@@ -313,6 +326,7 @@ def _split_repeatedly(
             engine=engine,
         )
     ]
+    return LocalTraining(log, values, engine), folds
 
 
 def _extend(

@@ -130,7 +130,7 @@ class DoublyRobustFactorization(RatingFactorization):
         has no objective: ``history_[0]`` is inf.
     """
 
-    NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose"})
+    _NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose"})
     """``max_iter`` and ``tol`` change the steps: a round continues where the last one stopped."""
 
     _: KW_ONLY
@@ -320,7 +320,11 @@ class DoublyRobustFactorization(RatingFactorization):
         return self._make_checkpoint(
             path,
             every,
-            *(log.user, log.item, log.rating, training.propensity, weight),
+            log.user,
+            log.item,
+            log.rating,
+            training.propensity,
+            weight,
             shape=(log.n_users, log.n_items),
             start=training.initial_factors,
         )
@@ -394,8 +398,14 @@ class DoublyRobustFactorization(RatingFactorization):
         solved = solution.parameters
         factors = solved.plus(imputed) if self.penalizes == "correction" else solved
         finished = _Round(
-            *(number, imputed, imputed_on_log, weight),
-            *(solved, factors, penalty, solution.stop_reason),
+            number,
+            imputed,
+            imputed_on_log,
+            weight,
+            solved,
+            factors,
+            penalty,
+            solution.stop_reason,
         )
         return finished, history
 

@@ -46,7 +46,10 @@ def solve_new_rows(
     opposite = factors.item_side if side == "user" else factors.user_side
     row, n_rows = (log.user, log.n_users) if side == "user" else (log.item, log.n_items)
     cells = SortedCells.of(
-        *(row, opposite_code, log.rating, weight),
+        row,
+        opposite_code,
+        log.rating,
+        weight,
         shape=(n_rows, len(opposite[0])),
         dtype=factors.dtype,
         side=side,

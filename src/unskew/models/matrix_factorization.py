@@ -248,7 +248,10 @@ class MatrixFactorization(RatingFactorization):
         target, weight = drop_unweighted(target, weight)
         saved = self._make_checkpoint(
             *checkpoint,
-            *(target.user, target.item, target.rating, weight),
+            target.user,
+            target.item,
+            target.rating,
+            weight,
             shape=(log.n_users, log.n_items),
             start=initial_factors,
         )
@@ -529,7 +532,10 @@ class MatrixFactorization(RatingFactorization):
         self, log: Ratings, weight: Vector, penalty: Penalty, workers: Workers
     ) -> Objective:
         by_user, by_item = sort_both_ways(
-            *(log.user, log.item, log.rating, weight),
+            log.user,
+            log.item,
+            log.rating,
+            weight,
             shape=(log.n_users, log.n_items),
             dtype=self.dtype,
             workers=workers,

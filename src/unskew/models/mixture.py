@@ -169,7 +169,10 @@ class MultinomialMixture(IterativeModel, DistributionRecommender):
         saved = self._make_checkpoint(
             checkpoint,
             checkpoint_every,
-            *(log.user, log.item, log.rating, p_observed),
+            log.user,
+            log.item,
+            log.rating,
+            p_observed,
             shape=(log.n_users, log.n_items),
         )
         with (

@@ -191,7 +191,10 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
         saved = self._make_checkpoint(
             checkpoint,
             checkpoint_every,
-            *(log.user, log.item, log.rating, center.value_effect),
+            log.user,
+            log.item,
+            log.rating,
+            center.value_effect,
             shape=(log.n_users, log.n_items),
         )
 
@@ -259,7 +262,9 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
                 "log and a small random sample, or `propensities`.",
             )
         zeros = OrdinalParameters.zeros(
-            *(log.n_users, log.n_items, n_levels),
+            log.n_users,
+            log.n_items,
+            n_levels,
             n_factors=self.n_factors,
             n_exposure_factors=self.n_exposure_factors,
         )

@@ -210,8 +210,8 @@ def find_cells_of(sample: Ratings, log: Ratings) -> Ratings:
         if (code < 0).any():
             first = ids[int((code < 0).argmax())]
             raise UnknownIdError(
-                f"{int((code < 0).sum())} of {code.size} random ratings have {kind}s that the log "
-                f"does not list; the first is {format_id(first)}.",
+                f"{int((code < 0).sum())} of {code.size} ratings of the random sample have {kind}s "
+                f"that the log does not list; the first is {kind} {format_id(first)}.",
                 parameter="mcar",
                 value=first,
                 remedy=f"List all {kind}s with Ratings.from_frame(..., `{kind}s=...`).",

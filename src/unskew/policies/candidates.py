@@ -217,8 +217,8 @@ def _build(
     if is_repeated.any():
         n_cells, row = np.unique(cells[1:][is_repeated]).size, int(order[1:][is_repeated].min())
         raise BadImpressionError(
-            f"{count_noun(n_cells, 'candidate')} of a request listed more than once; the first to "
-            f"repeat one is row {row} of the candidates, item {format_id(items[item[row]])}.",
+            f"requests list {count_noun(n_cells, 'candidate')} more than once; the first to repeat "
+            f"one is row {row} of the candidates, item {format_id(items[item[row]])}.",
             parameter="candidates",
             where=f"row {row} of the candidates",
             remedy="List each candidate once.",

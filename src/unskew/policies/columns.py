@@ -120,7 +120,7 @@ def transform_ratios(weight: Matrix, transform: WeightTransform | None) -> Matri
         result = float_array(transform(weight[is_positive]), "transformed weights")
     except Exception as error:
         raise UsageError(
-            f"`transform` failed: {type(error).__name__}: {error}",
+            f"`transform` failed ({type(error).__name__}: {error}).",
             parameter="transform",
             value=transform,
             remedy="Pass a function of an array of weights, such as unskew.estimators.Clip(20).",
@@ -260,8 +260,10 @@ def _find_uniform_weight(
     at_slot = np.where(mask, target.marginal(), 0.0).sum(axis=0)
     anywhere = np.where(mask, target.exposure(np.ones(len(mask))), 0.0).sum(axis=0)
     others = n_candidates - 1.0
-    room = n_candidates - size
+    n_not_shown = n_candidates - size
     excess = anywhere - size**2 / n_candidates
-    spread = np.divide(others * excess, room, out=np.zeros_like(room), where=room > 0)
+    spread = np.divide(
+        others * excess, n_not_shown, out=np.zeros_like(n_not_shown), where=n_not_shown > 0
+    )
     weight: Vector = 1.0 + others * (at_slot - size / n_candidates) + spread
     return weight

@@ -159,7 +159,7 @@ def self_normalized_pseudo_inverse(columns: RequestColumns) -> list[Term]:
 @_declare("dm", "DM", "DM (the direct method) is the mean prediction of a regression.",
           order=11, needs="regression", unbiased_if=REGRESSION)  # fmt: skip
 def direct_method(columns: RequestColumns) -> list[Term]:
-    """sum_k v_k: as good as its regression."""
+    """sum_k v_k, with v_k the mean of the regression at slot k under the target policy."""
     return [Term(total(columns.policy_mean))]
 
 

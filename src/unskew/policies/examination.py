@@ -26,8 +26,14 @@ from scipy.sparse import csgraph
 from scipy.special import xlogy
 
 from unskew.data.impressions import Impressions
-from unskew.errors import NotIdentifiedError
+from unskew.errors import ConvergenceWarning, NotIdentifiedError, warn_caller
+from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector, Matrix, Vector
+
+MAX_STEPS = 2000
+"""Steps of an optimiser; about ten suffice."""
+STOPPED_AT_MAX_STEPS = 1
+"""SciPy's status of a solution that had not converged when the steps ended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +144,9 @@ def _group_error(groups: list[list[int]], *, is_weak: bool) -> NotIdentifiedErro
             "The ratio of examination between two groups is not identified.",
             parameter="shown",
             value=groups,
-            remedy="Use a log in which items change their position, such as that of several "
-            "rankers or of a swap experiment; or a coarser `cell`, if the ranking depends on that "
-            "alone.",
+            remedy="Use a log that shows items at several positions, such as that of several "
+            "rankers or of a swap experiment. If rankings do not depend on the user, "
+            "`cell=('item',)` also compares positions between users.",
         )
     return NotIdentifiedError(
         f"cells that were shown in several of these groups of positions were clicked in one alone: "
@@ -175,8 +181,9 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
         jac=True,
         hess=hessian,
         method="trust-exact",
-        options={"gtol": 1e-8 * max(table.clicks_of_cell.sum(), 1.0)},
+        options={"maxiter": MAX_STEPS, "gtol": 1e-8 * max(table.clicks_of_cell.sum(), 1.0)},
     )
+    _warn_if_not_converged(solution)
     log_examination = np.append(0.0, solution.x)
     share, _ = table.share_positions(log_examination)
     residual = table.clicks.data - clicks_of_entry * share
@@ -273,9 +280,22 @@ def estimate_all_pairs(table: ClickTable, start: Vector) -> Vector:
         jac=True,
         method="L-BFGS-B",
         bounds=[(None, None)] * (start.size - 1) + [(None, -1e-6)] * guess.size,
-        options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-8 * max(rates.sum(), 1.0)},
+        options={"maxiter": MAX_STEPS, "ftol": 1e-14, "gtol": 1e-8 * max(rates.sum(), 1.0)},
     )
+    _warn_if_not_converged(solution)
     return np.append(0.0, solution.x[: start.size - 1])
+
+
+def _warn_if_not_converged(solution: optimize.OptimizeResult) -> None:
+    """Warn if SciPy stopped at the largest number of steps; other stops are at its precision."""
+    if solution.status == STOPPED_AT_MAX_STEPS:
+        warn_caller(
+            ConvergenceWarning(
+                "the examination curve had not converged after "
+                f"{count_noun(solution.nit, 'step')}.",
+                remedy="Use a log with more clicks at each position, or with fewer positions.",
+            )
+        )
 
 
 def estimate_swaps(shown: Impressions, swap: Vector) -> tuple[IntVector, Vector, Vector]:

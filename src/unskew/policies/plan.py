@@ -471,13 +471,13 @@ def _require_same_probability(shown: Impressions, logging: BoundPolicy) -> None:
     if differs.any():
         request = format_id(shown.requests[int(differs.argmax())])
         raise UsageError(
-            f"the {shown.probability_is} probabilities of {int(differs.sum())} of "
-            f"{shown.n_requests} requests differ from those of `logging`; the first is request "
-            f"{request}.",
+            f"{int(differs.sum())} of {shown.n_requests} requests were logged with other "
+            f"{shown.probability_is} probabilities than the policy `logging` has; the first is "
+            f"request {request}.",
             parameter="logging",
             where=f"request {request}",
-            remedy="Check the scores, the temperature and the candidates of the logging policy, "
-            "and what the logged probability is the probability of.",
+            remedy="Check the scores, the temperature and the candidates of `logging`, and whether "
+            f"the log has {shown.probability_is} probabilities (`probability_is`).",
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
+from unskew.data.cells import group_rows
 from unskew.data.checks import require_rows
 from unskew.data.impressions import Impressions
 from unskew.data.result import Result
@@ -309,8 +310,7 @@ class PositionBias(Configurable):
         """Covariance of the log examination of positions over resamples of clusters."""
         rng = np.random.default_rng(self.random_state)
         clusters, code = np.unique(table.cluster, return_inverse=True)
-        order = np.argsort(code, kind="stable")
-        starts = np.searchsorted(code[order], np.arange(clusters.size + 1))
+        starts, order = group_rows(code, clusters.size)
         track = progress_bar if self.verbose else no_progress
         curves = []
         for _ in track(range(self.n_bootstrap), label="resamples", total=self.n_bootstrap):

@@ -133,9 +133,10 @@ def _bind_column(
 def _require_one_slate_probability(shown: Impressions, table: Matrix, name: str) -> None:
     differs = (np.ascontiguousarray(shown.slots.T) >= 0) & (np.abs(table - table[0]) > 1e-9)
     if differs.any():
-        request = int(differs.any(axis=0).argmax())
+        is_wrong = differs.any(axis=0)
+        request = int(is_wrong.argmax())
         raise BadPropensityError(
-            f"policy {name!r}: the slots of {int(differs.any(axis=0).sum())} requests have "
+            f"policy {name!r}: in {count_noun(int(is_wrong.sum()), 'request')} the slots have "
             "different slate probabilities; the first is request "
             f"{format_id(shown.requests[request])}.",
             parameter="probability_is",
@@ -202,7 +203,8 @@ class TargetRanking(Policy):
                 f"{row}.",
                 parameter="position",
                 where=f"row {row}",
-                remedy="The top position is 1. Places are among all candidates of the request.",
+                remedy="Count from 1 at the top, over all candidates of the request. An item that "
+                "the policy does not show is missing (null or NaN).",
             )
         slots = np.ascontiguousarray(shown.slots.T)
         start = np.where(slots >= 0, target[slots] - 1, -1).astype(np.int64)

@@ -178,7 +178,7 @@ class BoostedPropensity(CovariatePropensityModel):
             warnings.warn(
                 ConvergenceWarning(
                     f"{self.stop} was still decreasing after {self.max_trees} trees "
-                    f"({self.imbalance_[-1]:.4g}, and {self.imbalance_[0]:.4g} without trees).",
+                    f"(from {self.imbalance_[0]:.4g} without trees to {self.imbalance_[-1]:.4g}).",
                     parameter="max_trees",
                     remedy="Raise `max_trees` or `learning_rate`. If diagnose shows that the "
                     "weights already add up to too little, keep these trees.",

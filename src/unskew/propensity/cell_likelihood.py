@@ -198,6 +198,11 @@ class ListedCells:
         item_columns = np.ascontiguousarray(right.T)
 
         def sum_block(rows: slice) -> tuple[float, Matrix, Vector]:
+            """Over the cells of some user units: the sum of log(1 + e^eta), and sums of P.
+
+            P = 1 / (1 + e^-eta) is summed for each user unit, alone and times each column of
+            ``right``, and for each item unit.
+            """
             starts = self.starts[rows.start : rows.stop + 1]
             items, n_cells = self.column[starts[0] : starts[-1]], np.diff(starts)
             eta = np.repeat(row[rows], n_cells)

@@ -19,7 +19,7 @@ from unskew.propensity.covariates import (
     ProfilePairs,
 )
 from unskew.propensity.model import require_listed_universe, require_unobserved
-from unskew.settings import Number, check_random_state, draw_seeds, setting
+from unskew.settings import Number, check_random_state, describe, draw_seeds, setting
 from unskew.types import IntVector, Matrix, RandomState, Vector
 
 MAX_PROFILE_PAIRS = 2 * 10**6
@@ -33,10 +33,12 @@ NEGATIVES = 4.0
 def _check_estimator(name: str, value: object) -> None:
     has_methods = all(hasattr(value, method) for method in ("fit", "predict_proba"))
     if isinstance(value, type) or not has_methods:
+        got = f"the class {value.__name__}" if isinstance(value, type) else describe(value)
         raise UsageError(
-            f"`{name}` must be a classifier with fit and predict_proba; got {value!r}.",
+            f"`{name}` must be a classifier, an object with fit and predict_proba; got {got}.",
             parameter=name,
-            remedy="Pass one, such as RandomForestClassifier().",
+            value=value,
+            remedy="Pass an object, such as RandomForestClassifier().",
         )
 
 

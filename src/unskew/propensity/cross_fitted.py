@@ -130,10 +130,10 @@ class CrossFittedPropensity(PropensityWrapper):
         is_training = fold != held_out_fold
         if not is_training.any():
             raise UsageError(
-                f"all {len(log)} ratings of the log are in fold {held_out_fold}, so none are left "
+                f"fold {held_out_fold} has every rating of the log ({len(log)}), so none is left "
                 "to fit the model to.",
                 parameter="n_folds",
-                remedy="Use fewer folds.",
+                remedy="Use another `random_state`, or a log with more ratings.",
             )
         return fit_copy(self.model, log.take(is_training), mcar=mcar, universe=universe)
 

@@ -375,9 +375,12 @@ class RatingFrequencies:
         is_share = bool(abs(total - 1) <= 1e-6)
         if not is_share and (weight != np.floor(weight)).any():
             raise UsageError(
-                f"the mcar table adds up to {total:g}, and its values are not whole numbers.",
+                f"the values of the `mcar` table are neither shares, as they add up to {total:g}, "
+                "nor counts, as they are not all whole numbers.",
                 parameter="mcar",
-                remedy="Pass shares of all cells that add up to 1, or counts.",
+                value=dict(table),
+                remedy="Pass the share of each rating among all cells, which add up to 1, or how "
+                "often each rating occurs in a random sample.",
             )
         return cls(rating, weight / (total if is_share else 1.0), is_share)
 

@@ -261,7 +261,10 @@ class Posterior:
     def sweep(
         self, users: GammaFactors, items: GammaFactors, counts: ExpectedCounts
     ) -> tuple[GammaFactors, GammaFactors]:
-        """Update q(s_uk) to shape a + sum_i E[count_uik] and rate b + sum_i E t_ik, then q(t)."""
+        """New gamma posteriors: of the user factors s_uk, then of the item factors t_ik.
+
+        That of s_uk has shape a + sum_i E[count_uik] and rate b + sum_i E[t_ik]; t_ik in turn.
+        """
         observed, prior = self.observed, self.prior
         new_users = GammaFactors(
             prior.shape + counts.by_user, prior.rate + (observed.item_count @ items.mean)[None]

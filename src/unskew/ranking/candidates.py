@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.cells import CellNumbers, cell_numbers, find_cells, user_and_item
+from unskew.data.cells import CellNumbers, cell_numbers, find_cells, row_starts, user_and_item
 from unskew.data.columns import find_column
 from unskew.data.frames import id_column, is_frame, open_frame
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
@@ -216,6 +216,4 @@ def _find_known(ids: CandidatesLike, vocabulary: Ids, kind: str) -> IntVector:
 def group_items(cells: CellNumbers, n_users: int, n_items: int) -> SeenItems:
     """Where the items of each user start, and the items, of cells in ascending order."""
     user, item = user_and_item(cells, n_items)
-    starts = np.zeros(n_users + 1, np.int64)
-    np.cumsum(np.bincount(user, minlength=n_users), out=starts[1:])
-    return starts, item
+    return row_starts(user, n_users), item

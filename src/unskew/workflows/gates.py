@@ -71,7 +71,7 @@ class Gate:
                     else "",
                 )
             if COMPARISONS[self.sign](value, self.limit):
-                yield f"{self.text}: it is {value:.6g} for {subject}"
+                yield f"{self.text} is true for {subject}, whose value is {value:.6g}"
 
     def _select(self, numbers: Numbers) -> Mapping[str, float | None]:
         """The numbers with this name, or with this name for one model: ``NAME.MODEL``."""

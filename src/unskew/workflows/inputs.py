@@ -229,14 +229,16 @@ def read_sample(path: str) -> Ratings | Vector:
 
 
 def find_propensities(request: WeightedLogRequest, log: FileLog) -> PropensitiesLike | None:
-    """The propensities of the log's rows; None if the request has none and there is no column."""
+    """The propensities of the log's rows; None if the request has none and there is no column.
+
+    The request names a column, a file of propensities or of a fitted model, or a model to fit.
+    """
     text = request.propensities or log.columns.propensity
     source = None if text is None else find_propensity_source(text, log, request)
-    if request.mcar is not None and (
-        text in log.table.names or text is None or is_model_file(text)
-    ):
+    is_fitted_here = not (text is None or text in log.table.names or is_model_file(text))
+    if request.mcar is not None and not is_fitted_here:
         raise UsageError(
-            "`mcar=...` is a sample for a propensity model that is fitted now.",
+            "`mcar=...` is a sample to fit a propensity model to, but no model is fitted here.",
             parameter="mcar",
             value=request.mcar,
             remedy="Add `propensities='nb'`, or leave `mcar` out.",

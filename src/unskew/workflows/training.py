@@ -94,8 +94,8 @@ def read_training_data(request: TrainingRequest, *, verbose: bool = False) -> Tr
     if propensities is not None and not reads_propensities:
         warnings.warn(
             UnskewWarning(
-                f"the learner {request.learner!r} does not use propensities: it is fitted as "
-                "without them."
+                f"the learner {request.learner!r} does not use propensities: it is fitted without "
+                "them."
             ),
             stacklevel=2,
         )
@@ -356,7 +356,7 @@ def _find_universe(request: TrainingRequest) -> dict[str, tuple[int, int]]:
     )
 
 
-def read_test_data(request: LeaderboardRequest) -> LeaderboardData:
+def read_leaderboard_data(request: LeaderboardRequest) -> LeaderboardData:
     """The log, its propensities if the request names them, and the random test."""
     if request.test is None:
         raise UsageError(

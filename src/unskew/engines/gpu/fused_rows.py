@@ -159,9 +159,16 @@ def solve_block(
     }
     with torch.cuda.device(block.device):  # Triton launches on the current device
         _solve_pieces[(pieces.row.numel(),)](
-            *(pieces.row, pieces.first, pieces.end, pieces.slot),
-            *(block.opposite, block.root_weight, block.rating),
-            *(opposite.factors.contiguous(), opposite.offset.contiguous(), global_offset),
+            pieces.row,
+            pieces.first,
+            pieces.end,
+            pieces.slot,
+            block.opposite,
+            block.root_weight,
+            block.rating,
+            opposite.factors.contiguous(),
+            opposite.offset.contiguous(),
+            global_offset,
             sums,
             *outputs,
             K=32 if tile <= WIDE else 16,

@@ -81,7 +81,7 @@ class SparkEngine:
         return split(self, frame, propensity, n_folds=n_folds, random_state=random_state)
 
     def split_frame(
-        self, frame: Any, /, *, share: float = 0.2, random_state: int = 0
+        self, frame: Any, /, *, share: float = 0.2, random_state: RandomState = 0
     ) -> tuple[Any, Any]:
         """Training and test rows of a log; each cell is in the test with probability ``share``.
 

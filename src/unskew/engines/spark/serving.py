@@ -26,21 +26,22 @@ from unskew.errors import ColumnError, UsageError
 from unskew.models.recommendations import Recommendations
 from unskew.ranking.candidates import Candidates, group_items
 from unskew.ranking.positions import best_items, rank_cells
-from unskew.settings import Number, WholeNumber
-from unskew.types import Vector
+from unskew.settings import Number, WholeNumber, draw_seeds
+from unskew.types import RandomState, Vector
 
 if TYPE_CHECKING:
     from unskew.engines.spark.engine import SparkEngine
 
 
 def split_frame(
-    engine: SparkEngine, frame: DataFrame, share: float, random_state: int
+    engine: SparkEngine, frame: DataFrame, share: float, random_state: RandomState
 ) -> tuple[DataFrame, DataFrame]:
     """Training and test rows by :func:`unskew.data.frames.hash_ids` of the ids of a cell."""
     Number(least=0, most=1)("share", share)
+    (seed,) = draw_seeds(random_state)
     names = find_names(engine, frame, ("user", "item"))
     ids = [quoted_column(name).cast("string") for name in names.values()]
-    text = F.concat_ws("|", *ids, F.lit(str(random_state)))
+    text = F.concat_ws("|", *ids, F.lit(str(seed)))
     draw = F.conv(F.substring(F.md5(text), 1, 8), 16, 10).cast("long")
     limit = round(share * HASH_RANGE)
     return frame.where(draw >= limit), frame.where(draw < limit)

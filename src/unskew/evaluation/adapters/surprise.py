@@ -114,6 +114,7 @@ def _read_neighbors(model: Any, training: Any) -> Callable[[IntVector, IntVector
     similarity = np.ascontiguousarray(model.sim, dtype=np.float64)
 
     def predict_pairs(user: IntVector, item: IntVector) -> Vector:
+        """One prediction for each pair of codes of Surprise; -1 is an unknown user or item."""
         x, y = model.switch(user, item)
         is_known = (x >= 0) & (y >= 0)
         center = np.where(x >= 0, of_x[x], 0.0) + np.where(y >= 0, of_y[y], 0.0)

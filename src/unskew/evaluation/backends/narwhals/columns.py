@@ -66,21 +66,22 @@ class FrameColumn(NDArrayOperatorsMixin):
         if ufunc is np.power and inputs[1] == 2:
             ufunc, inputs = np.square, inputs[:1]
         if method != "__call__" or options or ufunc not in ELEMENTWISE:
-            raise _unsupported_error(ufunc.__name__)
+            call = "" if method == "__call__" else f".{method}"
+            raise _unsupported_error(f"numpy.{ufunc.__name__}{call}")
         return FrameColumn(ELEMENTWISE[ufunc](*(as_expression(value) for value in inputs)))
 
     def __array_function__(
         self, function: Any, types: object, inputs: tuple[Any, ...], options: dict[str, Any]
     ) -> FrameColumn:
         if function not in FUNCTIONS or options:
-            raise _unsupported_error(function.__name__)
+            raise _unsupported_error(f"numpy.{function.__name__}")
         return FUNCTIONS[function](*inputs)
 
     def __array__(self, dtype: object = None, copy: object = None) -> Any:
-        raise _unsupported_error("array")
+        raise _unsupported_error("a column as an array of numbers")
 
     def __bool__(self) -> bool:
-        raise _unsupported_error("bool")
+        raise _unsupported_error("a column as one truth value, as `if` and `and` do")
 
     @property
     def is_finite(self) -> FrameColumn:
@@ -149,9 +150,9 @@ FUNCTIONS: Mapping[Any, Callable[..., FrameColumn]] = {
 }
 
 
-def _unsupported_error(name: str) -> UsageError:
+def _unsupported_error(what: str) -> UsageError:
     return UsageError(
-        f"a formula uses numpy.{name}, which data frames cannot evaluate.",
+        f"a formula uses {what}, which data frames cannot evaluate.",
         remedy="Write it with elementwise functions and np.where, or build a log with "
         "Ratings.from_frame and call evaluate().",
     )

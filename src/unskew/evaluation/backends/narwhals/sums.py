@@ -118,17 +118,17 @@ class SumTerms:
         for name in reader.columns:
             self.add(reader.row_term("bias", base, name), multiply(uncertain, name))
         total, squared = (column(reader.row_term(*names)) for names in ((base,), ("squared", base)))
-        room = total * total - squared
-        is_used = room > SINGLE_CELL * total * total
+        pairs = total * total - squared
+        is_used = pairs > SINGLE_CELL * total * total
         self.add_unit_term(
             reader.spec.unit, reader.unit_term("n_biases"), choose(is_used, 1.0, 0.0)
         )
-        safe_room, safe_total = (choose(is_used, value, 1.0) for value in (room, total))
+        safe_pairs, safe_total = (choose(is_used, value, 1.0) for value in (pairs, total))
         spread = column(reader.row_term("bias", base, base))
         for name in deltas:
             product = column(reader.row_term("bias", base, name))
             excess = product - column(reader.row_term(name)) / safe_total * spread
-            bias = choose(is_used, excess / safe_room, 0.0) * -1.0
+            bias = choose(is_used, excess / safe_pairs, 0.0) * -1.0
             self.add_unit_term(reader.spec.unit, reader.unit_term("bias", name), bias)
 
 

@@ -286,7 +286,7 @@ def translated_errors(frame: LazyFrame) -> Iterator[None]:
         if reason.endswith(":"):
             reason = f"{reason} {texts[-1]}"
         raise DataError(
-            f"{frame.implementation.value} could not evaluate this frame: {reason}",
+            f"{frame.implementation.value} could not evaluate this frame: {reason.rstrip('.')}.",
             remedy="Check that its columns have the right types.",
         ) from error
 
