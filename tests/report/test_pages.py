@@ -491,7 +491,8 @@ def test_weights_that_change_nothing_give_no_verdict() -> None:
     same = judged_with(np.tile(WORLD.log.rating, 10))
     size = f"{10 * len(WORLD.log):,}"
     assert same.headline[0] == (
-        "This log cannot say which model is better: the correction changed almost nothing.",
+        "This log cannot say which model is better: the correction, which should remove "
+        "self-selection, changed almost nothing.",
         True,
     )
     assert same.headline[1][0].startswith(
@@ -499,7 +500,10 @@ def test_weights_that_change_nothing_give_no_verdict() -> None:
         "drawn at random from all cells; selection depends on more than the rating. With these "
         "propensities, "
     )
-    assert "Unless it is the first, the order can also be the other way round." in same.title
+    assert (
+        "Unless the first reason is the right one, the order can also be the other way round."
+        in same.title
+    )
     assert "If they were really drawn at random and name" in same.assumptions[-1]
     assert "beats" not in same.title
     assert "So this result is not safe." in " ".join(same.assumptions)
@@ -515,7 +519,8 @@ def test_even_weights_of_supplied_propensities_are_pointed_out() -> None:
     found = evaluate(WORLD.log, WORLD_APART, propensities=np.full(len(WORLD.log), share))
 
     assert headline(record_of(found)).startswith(
-        "This log cannot say which model is better: the correction changed almost nothing. "
+        "This log cannot say which model is better: the correction, which should remove "
+        "self-selection, changed almost nothing. "
         "Possible reasons: the log has ratings of almost random cells; the propensities leave out "
         "why people rate. With these propensities, "
     )
@@ -606,8 +611,8 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
     else:
         assert says.startswith("Doubtful, a check failed: the variance of item totals is ")
         assert says.endswith(
-            " This evaluation cannot say which model is better, unless what they leave out has "
-            "nothing to do with the errors of the models."
+            " This evaluation cannot say which model is better, unless what the propensities leave "
+            "out has nothing to do with the errors of the models."
         )
         assert "unskew.evaluate_random_test" in page.assumptions[-1]
     assert "does not tell the two models apart if what" in page.sections[0].text
@@ -663,8 +668,9 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
         )
     )
 
-    start = r"The order of m and n would flip if the odds of being logged were wrong by a factor "
-    start += r"of [\d.]+ in the worst pattern \(1 is right\); sampling error is not included\."
+    start = r"The order of m and n would flip if the odds of being logged were wrong by up to a "
+    start += r"factor of [\d.]+ \(1 is right\), in the worst case for the leader; sampling error "
+    start += r"is not included, so a smaller factor can be enough\."
     ending = r" In a public log with ratings of random cells, self-selection that nothing "
     ending += r"corrected was a factor of about 5"
     assert re.fullmatch(start, known)
@@ -1034,8 +1040,8 @@ def test_an_order_that_a_small_error_changes_is_no_verdict() -> None:
     )
     assert "m is ahead of n by 0.02" in fragile
     assert (
-        "The order would flip if the odds of being logged were wrong by a small factor (1.2) in "
-        "the worst pattern."
+        "The order would flip if the odds of being logged were wrong by up to a small factor "
+        "(1.2), in the worst case for the leader."
     ) in fragile
     record |= {"robustness": "How fragile the order is"}
     assert record["robustness"] in build_page(record).assumptions

@@ -83,6 +83,8 @@ TOLD_APART: dict[Claim, str] = {
     "what they like.",
     "transformed": "The weight transform has changed this result by more than the intervals allow, "
     "so none of them tells the two models apart.",
+    "unchanged": "An interval that excludes zero does not tell the two models apart unless the "
+    "first reason in the headline is the right one.",
     "unexplained": "An interval that excludes zero does not tell the two models apart if what the "
     "propensities leave out has to do with the errors of the models.",
 }
