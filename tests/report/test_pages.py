@@ -307,19 +307,19 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
     assert said == "This log cannot say which model is better over all users and items."
     assert rest.startswith(" Adjusted for items only, m is ahead of far by 2.000 MAE [")
     assert rest.endswith(
-        "]. If people rate what they like, the order can also be the other way round. (The plain "
-        "average says m, by 2.000.)"
+        "]. If people rate what they like, or if the propensities leave out anything else, the "
+        "order can also be the other way round. (The plain average says m, by 2.000.)"
     )
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     assert headline(judged_blindly(tied, metrics=["mae"])).endswith(
         "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]. Not told apart "
-        "does not mean equal. If people rate what they like, either can be better. (The plain "
-        "average cannot tell them apart.)"
+        "does not mean equal. If people rate what they like, or if the propensities leave out "
+        "anything else, either can be better. (The plain average cannot tell them apart.)"
     )
     assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
         "This log cannot say what MAE m has over all users and items. Adjusted for items only, m "
-        "has MAE 3.000 [3.000, 3.000]. If people rate what they like, this value can be wrong. "
-        "(The plain average is 3.000.)"
+        "has MAE 3.000 [3.000, 3.000]. If people rate what they like, or if the propensities leave "
+        "out anything else, this value can be wrong. (The plain average is 3.000.)"
     )
 
 
@@ -622,6 +622,8 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
         assert said in page.assumptions[0]
     repeated = " ".join((*page.warnings, *page.assumptions))
     assert "the variance of item totals is" not in repeated
+    titles = [section.title for section in page.sections]
+    assert "Ratings in the log, before and after weighting" in titles, "not those of all cells"
 
 
 def test_metrics_with_another_winner_are_named() -> None:

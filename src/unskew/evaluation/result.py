@@ -88,6 +88,15 @@ class Premise:
     doubt: str | None
     """What shows that they do not fit the log; None if nothing does."""
 
+    def describe_caution(self, consequence: str) -> str:
+        """Why an order by these estimates may be wrong, in words; empty without a reason."""
+        if self.doubt is not None:
+            return f"not reliable, a check failed: {self.doubt}"
+        if self.sees_ratings:
+            return ""
+        scope = f"adjusted for {self.adjusts_for} only" if self.adjusts_for else "not adjusted"
+        return f"{scope}: if people rate what they like, {consequence}"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Result):
@@ -123,13 +132,18 @@ class Comparison(Result):
                 f"{self.first} minus {self.second} on {self.metric} by {self.estimator}: "
                 f"difference {self.difference:+.4g}, without an interval{self._list_warnings()}"
             )
-        verdict = "cannot be told apart from"
+        verdict, consequence = "cannot be told apart from", "either can be better"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
+            consequence = "the order can also be the other way round"
+        caution = "" if self.premise is None else self.premise.describe_caution(consequence)
+        if caution and self.better is not None:
+            verdict = "is ahead of" if self.better == self.first else "is behind"
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
-            f"at {self.level:.0%}, {format_p_value(self.p_value)}{self._list_warnings()}"
+            f"at {self.level:.0%}, {format_p_value(self.p_value)}"
+            f"{f'; {caution}' if caution else ''}{self._list_warnings()}"
         )
 
     def _shown_columns(self) -> dict[str, list[Any]]:

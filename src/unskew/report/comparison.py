@@ -235,7 +235,7 @@ def write_headline(record: Record, metric: str) -> Headline:
         equal = "Not told apart does not mean equal. " if finding.is_tie else ""
         second = (
             f" {start} {finding.cautious}.{finding.others} {equal}If people rate what they like, "
-            f"{finding.if_wrong}.{finding.remark}"
+            f"or if the propensities leave out anything else, {finding.if_wrong}.{finding.remark}"
         )
         if names_unexplained(record, claim):
             first = f"{first[:-1]}. A check failed: {record['unexplained']}."
