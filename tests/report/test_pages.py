@@ -5,6 +5,7 @@ import re
 import time
 import warnings
 from contextlib import suppress
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ from unskew.report.page import Page, make_table, render
 from unskew.report.svg import draw_chart
 
 KINDS = list(PAGES)
+OWN_HEADLINE = ("comparison", "reproduction")
+"""Kinds of results that show another sentence, or none, in a notebook."""
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -111,6 +114,13 @@ def test_a_page_fetches_nothing_and_runs_nothing_but_its_own_script(
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
     assert pages[kind].stat().st_size < 1_500_000
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in OWN_HEADLINE])
+def test_a_notebook_shows_the_headline_of_the_page(kind: str, made: dict[str, Any]) -> None:
+    html = made[kind]._repr_html_()
+
+    assert html.startswith(f"<p><strong>{escape(headline(record_of(made[kind])))}</strong></p>")
 
 
 NAMELESS = ("reproduction", "demo", "cross_validation", "position_bias")

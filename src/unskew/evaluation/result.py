@@ -360,12 +360,20 @@ class Evaluation(Result):
 
     def to_html(self, path: str | Path) -> Path:
         """Write the result as one self-contained HTML file; returns its path."""
-        if any(each.clock is not None and each.clock.is_early for each in self.estimates.values()):
+        if self._is_early():
             raise UsageError(
                 f"there is no page of an evaluation without limits: {self.intervals}.",
                 remedy="Evaluate again when the log is longer.",
             )
         return Result.to_html(self, path)
+
+    def _headline(self) -> str:
+        return "" if self._is_early() else Result._headline(self)
+
+    def _is_early(self) -> bool:
+        return any(
+            each.clock is not None and each.clock.is_early for each in self.estimates.values()
+        )
 
     def plot(self, ax: Any = None) -> Any:
         """Every usable estimate with its interval, one panel for each metric that has some.
