@@ -67,12 +67,16 @@ SIMULATED = {
     "sim: sparse": (1000, 500, 0.01, 0.5, 0.7, 0.5),
 }
 """Users, items, density, alpha of the selection, standard deviations of noise and of factors."""
-MOVIELENS = {"MovieLens, strong selection": 0.25, "MovieLens, no selection": 1.0}
+MOVIELENS = {
+    "MovieLens, strong selection": 0.25,
+    "MovieLens, weak selection": 0.5,
+    "MovieLens, no selection": 1.0,
+}
 COAT = "Coat, clean"
 N_SAMPLE = 1000
 NEEDS_SAMPLE = ("RandomSampleFactorization",)
 """Learners that are fitted with the random ratings too; worlds without them leave them out."""
-N_DRAWS = {"sim": 3, "Mov": 2, "Coa": 1}
+N_DRAWS = {"sim": 3, "Mov": 3, "Coa": 1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

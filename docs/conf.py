@@ -31,6 +31,7 @@ extensions = [
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
+    "sphinx-mathjax-offline",
     "api_examples",
     "glossary_links",
 ]

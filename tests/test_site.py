@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,6 +28,7 @@ DRIVER = shutil.which("chromedriver")
 SHOWN = [
     "index.html",
     "guides/real-log.html",
+    "equations.html",
     "api/index.html",
     "api/unskew.evaluate.html",
     "gallery/index.html",
@@ -41,12 +43,13 @@ PAGE_WIDTH = "return document.documentElement.scrollWidth;"
 
 
 class Links(HTMLParser):
-    """The ids of a page, and what it refers to."""
+    """The ids of a page, what it refers to, and what it loads from elsewhere."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.ids: set[str] = set()
         self.targets: set[str] = set()
+        self.loaded: set[str] = set()
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -55,10 +58,16 @@ class Links(HTMLParser):
         target = values.get("href" if tag in ("a", "link") else "src")
         if target and not re.match(r"\w+:|//", target):
             self.targets.add(target)
+        elif target and tag != "a" and not target.startswith("data:"):
+            self.loaded.add(target)
+
+
+def find_pages() -> dict[Path, Links]:
+    return {path: Links(path) for path in SITE.rglob("*.html") if "_static" not in path.parts}
 
 
 def test_internal_links_lead_somewhere() -> None:
-    pages = {path: Links(path) for path in SITE.rglob("*.html") if "_static" not in path.parts}
+    pages = find_pages()
     wrong = []
     for path, links in pages.items():
         for target in links.targets:
@@ -72,6 +81,12 @@ def test_internal_links_lead_somewhere() -> None:
     assert wrong == []
 
 
+def test_pages_load_nothing_from_elsewhere() -> None:
+    loaded = {path.name: links.loaded for path, links in find_pages().items() if links.loaded}
+
+    assert loaded == {}
+
+
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver", reason="the dev extra has selenium")
@@ -82,7 +97,6 @@ def driver() -> Iterator[Any]:
     for flag in ("headless=new", "no-sandbox", "disable-gpu", "hide-scrollbars"):
         options.add_argument(f"--{flag}")
     options.add_argument("--disable-dev-shm-usage")
-    options.page_load_strategy = "eager"  # formulas are drawn by a script from elsewhere
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     yield browser
     browser.quit()
@@ -109,6 +123,18 @@ def test_pages_fit_into_desktop_and_phone(driver: Any) -> None:
             wrong.append(f"{page.name} is {width} pixels wide")
 
     assert wrong == []
+
+
+def test_formulas_are_drawn(driver: Any) -> None:
+    show(driver, SITE / "equations.html", 1280)
+    n_formulas = driver.execute_script('return document.querySelectorAll(".math").length')
+    count = 'return document.querySelectorAll(".math mjx-container").length'
+    deadline = time.monotonic() + 60
+    while driver.execute_script(count) < n_formulas and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    assert n_formulas > 5
+    assert driver.execute_script(count) == n_formulas
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

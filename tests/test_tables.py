@@ -45,6 +45,13 @@ def test_tables_of_results_are_safe() -> None:
     assert "<script>" not in html_table({name: [name]})
 
 
+def test_indented_labels_stay_below_their_parent_in_html() -> None:
+    html = html_table({"measure": ["weight", "  median"], "value": [1, 2]})
+
+    assert html.count("white-space: pre") == 2
+    assert ">  median</td><td>2</td>" in html
+
+
 def test_notes_and_lines_on_the_terminal_are_safe(capsys: pytest.CaptureFixture[str]) -> None:
     console = printing.open_console()
     printing.print_lines(console, ["file \x1b]0;x\x07"])

@@ -10,7 +10,7 @@ Group               What an entry point names
 ------------------  -------------------------------------------------------------------------
 ``unskew.plugins``  a module; importing it declares metrics, estimators, models, commands, ...
 ``unskew.engines``  a class that runs a fit or a ranking somewhere else, by the engine's name
-``unskew.report``   the functions that draw and write results: ``draw`` and ``write_page``
+``unskew.report``   the functions that show results: ``draw``, ``write_headline``, ``write_page``
 
 The lower packages look upwards through these groups only, never through module names.
 """

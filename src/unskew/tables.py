@@ -64,17 +64,25 @@ def _is_control(letter: str) -> bool:
 
 
 def html_table(columns: Mapping[str, Sequence[object]]) -> str:
-    """The same as an HTML table; every value is escaped."""
+    """The same as an HTML table; every value is escaped. Indented labels stay indented."""
     head = "".join(f"<th>{escape(str(name))}</th>" for name in columns)
+    cell = {
+        name: '<td style="text-align: left; white-space: pre">' if _is_indented(values) else "<td>"
+        for name, values in columns.items()
+    }
     rows = (
         "".join(
-            f"<td>{escape(format_cell(name, value))}</td>"
+            f"{cell[name]}{escape(format_cell(name, value))}</td>"
             for name, value in zip(columns, row, strict=True)
         )
         for row in zip(*columns.values(), strict=True)
     )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _is_indented(values: Sequence[object]) -> bool:
+    return any(isinstance(value, str) and value.startswith(" ") for value in values)
 
 
 def format_value(value: object) -> str:

@@ -309,7 +309,7 @@ def test_html_escapes_names() -> None:
     html = diagnose(LOG, {"<script>": TRUE, "other": LOG.rating * 0 + 0.2})._repr_html_()
 
     assert "<script>" not in html
-    assert html.count("&lt;script&gt;") == 2
+    assert html.count("&lt;script&gt;") == 3
 
 
 def test_measures_that_no_model_has_are_left_out_of_the_table() -> None:

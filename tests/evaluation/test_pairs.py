@@ -38,6 +38,22 @@ def test_ties_with_the_best_are_named(result) -> None:
     assert "not told apart" in table.to_frame("pandas")["better"].tolist()
 
 
+def test_propensities_without_ratings_name_no_best_model() -> None:
+    world = unskew.simulate(n_users=80, n_items=60, density=0.2, alpha=0.5, random_state=0)
+    fitted = unskew.propensity.PopularityPropensity("both").fit(world.log)
+    models = {"near": world.truth + 0.5, "far": world.truth + 1.0}
+    result = unskew.evaluate(world.log, models, propensities=fitted, estimators=["snips"])
+
+    assert (
+        result.compare_all()
+        .describe()
+        .startswith(
+            "ahead on mse by snips: near; adjusted for users and items only: if people rate what "
+            "they like, the order can also be another one\n"
+        )
+    )
+
+
 def test_a_pair_has_defaults(result) -> None:
     assert result.compare("bad", "good") == result.compare(
         "bad", "good", metric="mse", estimator="snips"

@@ -14,6 +14,7 @@ from frame_engines import columns_of, each_engine
 from unskew import Ratings, evaluate, simulate
 from unskew.errors import UnknownNameError
 from unskew.evaluation import Comparison, Evaluation
+from unskew.evaluation.result import Premise
 from unskew.metrics.metric import Delta, MetricInput
 from unskew.report.comparison import build_comparison_page
 from unskew.types import Vector
@@ -143,6 +144,30 @@ def test_who_is_better(
     assert compared.better == better
     assert str(compared).startswith(verdict)
     assert json.loads(compared.to_json())["better"] == better
+
+
+@pytest.mark.parametrize(
+    ("premise", "start", "end"),
+    [
+        (Premise("", False, "items", None), "a is behind b", "adjusted for items only: if people"),
+        (Premise("", False, "", None), "a is behind b", "p = 0.01; not adjusted: if people rate"),
+        (Premise("", True, None, "odd"), "a is behind b", "not reliable, a check failed: odd"),
+        (Premise("", True, None, None), "a loses to b", "at 95%, p = 0.01"),
+    ],
+)
+def test_an_order_that_the_data_cannot_know_is_no_verdict(
+    premise: Premise, start: str, end: str
+) -> None:
+    compared = replace(comparison(0.5, higher_is_better=False), premise=premise)
+    tied = replace(comparison(0.05, higher_is_better=False), premise=premise)
+
+    assert str(compared).startswith(start)
+    assert end in str(compared)
+    assert compared.better == "b"
+    assert str(tied).startswith("a cannot be told apart from b")
+    if "if people" in end:
+        assert str(compared).endswith("the order can also be the other way round")
+        assert str(tied).endswith("either can be better")
 
 
 def test_a_p_value_is_never_shown_as_zero() -> None:

@@ -24,7 +24,8 @@ from unskew.estimators.estimate import Estimate
 from unskew.estimators.observed import Deltas, ObservedCells
 from unskew.estimators.point import Estimator
 from unskew.evaluation import Evaluation, Imputation, Sensitivity, odds_error_between
-from unskew.propensity import NaiveBayesPropensity
+from unskew.propensity import NaiveBayesPropensity, PopularityPropensity
+from unskew.report.sensitivity import build_robustness_page
 from unskew.types import Vector
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=1)
@@ -336,6 +337,18 @@ def test_a_verdict_in_words() -> None:
     assert "are equal on dcg@5" in str(
         sensitivity(close).compare("a", "b", metric="dcg@5", estimator="snips")
     )
+
+
+def test_propensities_without_ratings_can_be_further_off_and_the_words_say_so() -> None:
+    pair = {"metric": "mae", "estimator": "snips"}
+    blind = judge(propensities=PopularityPropensity("both").fit(LOG), estimators=["snips"])
+    robust = sensitivity(blind).compare("a", "b", **pair)
+    page = build_robustness_page(json.loads(robust.to_json()))
+    said = "These propensities never saw a rating. In a public log with ratings of random cells"
+
+    assert said in str(robust)
+    assert said in "".join(text for text, _ in page.headline)
+    assert said not in str(sensitivity(judge(estimators=["snips"])).compare("a", "b", **pair))
 
 
 def test_models_with_different_lists_have_no_common_range() -> None:

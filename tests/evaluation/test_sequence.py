@@ -90,6 +90,7 @@ def test_before_an_effective_sample_size_of_100_there_are_no_limits(tmp_path: Pa
     assert record["rows"][0]["ci_low"] is None
     with pytest.raises(UsageError, match="too early"):
         early.to_html(tmp_path / "page.html")
+    assert early._repr_html_().startswith("<table>")
 
 
 def add_up(columns: Matrix, group: Any) -> Matrix:

@@ -14,12 +14,14 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.factorization import solution
 from unskew.factorization.checkpoints import save_state
-from unskew.models import doubly_robust
+from unskew.models import balanced, doubly_robust, tri_training
 from unskew.models.all_rank import AllRank
+from unskew.models.balanced import IPSV2, StableDR
 from unskew.models.doubly_robust import DRV2, EIB, TDR, DoublyRobustFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.mixture import MultinomialMixture
 from unskew.models.ordinal import OrdinalFactorization
+from unskew.models.tri_training import TriTraining
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
@@ -34,6 +36,8 @@ each_model = pytest.mark.parametrize(
         OrdinalFactorization(2, mechanism="mnar", max_iter=4, tol=0.0),
         MultinomialMixture("cpt-v", 2, max_iter=4),
         DoublyRobustFactorization(2, max_iter=4, tol=0.0),
+        StableDR(2, max_iter=4, tol=0.0),
+        TriTraining(MatrixFactorization(2, 5.0, max_iter=4), n_rounds=1, epsilon=2.0),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -105,7 +109,8 @@ def kill_after(n_saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KilledError
 
     monkeypatch.setattr(solution, "save_state", save)
-    monkeypatch.setattr(doubly_robust, "save_state", save)
+    for module in (balanced, doubly_robust, tri_training):
+        monkeypatch.setattr(module, "save_state", save)
 
 
 @pytest.mark.parametrize("n_saves", [1, 2, 4, 5, 8])
@@ -133,6 +138,62 @@ def test_killed_rounds_continue_to_the_same_bits(
         assert np.array_equal(getattr(resumed.factors_, name), getattr(straight.factors_, name))
         assert np.array_equal(getattr(resumed.imputed_, name), getattr(straight.imputed_, name))
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize("n_saves", [1, 3, 4, 6, 7])
+@pytest.mark.parametrize(
+    "model",
+    [
+        IPSV2(2, l2=5.0, n_rounds=2, max_iter=5, tol=0.0, dtype="float32"),
+        StableDR(2, n_rounds=2, max_iter=5, tol=0.0, imputer=MatrixFactorization(1, 5.0)),
+    ],
+    ids=["IPS-V2", "StableDR"],
+)
+def test_killed_rounds_of_balancing_continue_to_the_same_bits(
+    model: Any, n_saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two states are written within each fit, and one after it."""
+    log, path = log_of(30, 20), tmp_path / "state"
+    straight = copy(model).fit(log, PROPENSITIES)
+    with monkeypatch.context() as patch, suppress(KilledError):
+        kill_after(n_saves, patch)
+        copy(model).fit(log, PROPENSITIES, checkpoint=path, checkpoint_every=2)
+    assert any(tmp_path.iterdir())
+
+    resumed = copy(model).fit(log, PROPENSITIES, checkpoint=path, checkpoint_every=2)
+
+    assert resumed.history_ == straight.history_
+    assert resumed.penalty_ == straight.penalty_
+    assert np.array_equal(resumed.propensities_, straight.propensities_)
+    for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
+        assert np.array_equal(getattr(resumed.factors_, name), getattr(straight.factors_, name))
+    if model.balances == "imputed_losses":
+        assert np.array_equal(resumed.imputed_.item_factors, straight.imputed_.item_factors)
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize("n_saves", [1, 3, 6, 7, 8])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_killed_tri_training_continues_to_the_same_bits(
+    n_saves: int, dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two states are written within each of three fits, one after them, and one in each round."""
+    part = MatrixFactorization(2, 5.0, max_iter=5, tol=0.0, dtype=dtype)
+    model = TriTraining(part, n_rounds=3, epsilon=2.0, candidates=1.0)
+    log, path = log_of(30, 20), tmp_path / "state"
+    straight = copy(model).fit(log, PROPENSITIES)
+    with monkeypatch.context() as patch, suppress(KilledError):
+        kill_after(n_saves, patch)
+        copy(model).fit(log, PROPENSITIES, checkpoint=path, checkpoint_every=2)
+
+    resumed = copy(model).fit(log, PROPENSITIES, checkpoint=path, checkpoint_every=2)
+
+    assert resumed.agreed_ == straight.agreed_
+    for name in ("user_factors", "item_factors", "user_offset", "item_offset"):
+        assert np.array_equal(getattr(resumed.factors_, name), getattr(straight.factors_, name))
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
+    with pytest.raises(UsageError, match="belongs to another log"):
+        copy(model).set_params(epsilon=1.0).fit(log, PROPENSITIES, checkpoint=path)
 
 
 def test_finished_rounds_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -367,12 +367,18 @@ def test_without_pyarrow_text_is_still_read_and_parquet_says_what_to_install(
 # readers
 
 
-def test_duckdb_is_chosen_for_files_that_memory_cannot_hold(tmp_path: Path) -> None:
+def test_duckdb_is_chosen_for_files_that_memory_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = written(tmp_path, b"user,item,rating\n" + b"1,2,3\n" * 1000)
 
     assert choose_reader("auto", source) == "memory"
     assert choose_reader("auto", source, memory=10_000) == "duckdb"
     assert choose_reader("memory", source, memory=10_000) == "memory"
+    monkeypatch.setenv("UNSKEW_MEMORY_LIMIT", "10KB")
+    assert choose_reader("auto", source) == "duckdb"
+    monkeypatch.setenv("UNSKEW_MEMORY_LIMIT", "none")
+    assert choose_reader("auto", source) == "memory"
     assert choose_reader("duckdb", source) == "duckdb"
     zipped = written(tmp_path, gzip.compress(b"user,item\n"), "log.csv.gz")
     assert choose_reader("auto", zipped, memory=1) == "memory"

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.special import expit
 from scipy.stats import norm
 
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import UsageError
 from unskew.factorization.objective import SortedCells
+from unskew.kernels.exposure import multiply_by_exposure
 from unskew.models import exposure as steps
 from unskew.models.exposure import ExposureFactorization, ExposureParameters, ExposureSolver
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -139,21 +139,28 @@ def test_the_chance_of_exposure_is_bayes_rule_with_a_density_that_integrates_to_
         solver = ExposureSolver(one, one, precision, 0.1, (1.0, 1.0), workers)
 
         def density(score: float) -> float:
-            excess = 0.5 * precision * score**2 - solver._log_odds(mu)[1:]
-            nobody = np.empty(0, int), np.empty(0, int)
-            chance = float(steps._exposure_probability(excess[None], nobody)[0][0, 0])
+            scaled = np.full((1, 1), np.sqrt(0.5 * precision) * score)
+            nobody = np.zeros(1, np.int64), np.zeros(1, np.int64), one.entries
+            levels = np.zeros(1), solver._log_odds(mu)[1:], np.empty(0), np.empty(0)
+            chances = np.zeros(1)
+            multiply_by_exposure(scaled, levels, nobody, 0, 1.0, chances)
+            chance = float(chances[0])
             return chance / (1 - chance) * 0.7 / 0.3
 
         assert quad(density, -10, 10)[0] == pytest.approx(1, abs=1e-8)
         assert density(0.4) == pytest.approx(norm.pdf(0, 0.4, 1 / np.sqrt(precision)))
 
 
-def test_a_click_was_seen_for_certain() -> None:
-    excess, click = np.full((2, 2), 1.5), (np.array([0]), np.array([1]))
-    chance, log_sum = steps._exposure_probability(excess, click)
+def test_the_order_of_the_log_does_not_matter() -> None:
+    """Clicks of a user in any order, with several blocks of items."""
+    log = some_clicks(shape=(30, 600))
+    order = np.random.default_rng(1).permutation(len(log))
 
-    assert chance == pytest.approx(np.array([[expit(-1.5), 1], [expit(-1.5)] * 2]))
-    assert log_sum == pytest.approx(np.log1p(np.exp(-1.5)) * np.array([1, 2]))
+    plain, shuffled = (
+        ExposureFactorization(3, max_iter=4).fit(each) for each in (log, log.take(order))
+    )
+
+    assert plain.history_ == shuffled.history_
 
 
 @pytest.mark.parametrize("settings", SETTINGS)

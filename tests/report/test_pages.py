@@ -5,6 +5,7 @@ import re
 import time
 import warnings
 from contextlib import suppress
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ from unskew.report.page import Page, make_table, render
 from unskew.report.svg import draw_chart
 
 KINDS = list(PAGES)
+OWN_HEADLINE = ("comparison", "reproduction")
+"""Kinds of results that show another sentence, or none, in a notebook."""
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -111,6 +114,13 @@ def test_a_page_fetches_nothing_and_runs_nothing_but_its_own_script(
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
     assert pages[kind].stat().st_size < 1_500_000
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in OWN_HEADLINE])
+def test_a_notebook_shows_the_headline_of_the_page(kind: str, made: dict[str, Any]) -> None:
+    html = made[kind]._repr_html_()
+
+    assert html.startswith(f"<p><strong>{escape(headline(record_of(made[kind])))}</strong></p>")
 
 
 NAMELESS = ("reproduction", "demo", "cross_validation", "position_bias")
@@ -307,19 +317,19 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
     assert said == "This log cannot say which model is better over all users and items."
     assert rest.startswith(" Adjusted for items only, m is ahead of far by 2.000 MAE [")
     assert rest.endswith(
-        "]. If people rate what they like, the order can also be the other way round. (The plain "
-        "average says m, by 2.000.)"
+        "]. If people rate what they like, or if the propensities leave out anything else, the "
+        "order can also be the other way round. (The plain average says m, by 2.000.)"
     )
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     assert headline(judged_blindly(tied, metrics=["mae"])).endswith(
         "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]. Not told apart "
-        "does not mean equal. If people rate what they like, either can be better. (The plain "
-        "average cannot tell them apart.)"
+        "does not mean equal. If people rate what they like, or if the propensities leave out "
+        "anything else, either can be better. (The plain average cannot tell them apart.)"
     )
     assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
         "This log cannot say what MAE m has over all users and items. Adjusted for items only, m "
-        "has MAE 3.000 [3.000, 3.000]. If people rate what they like, this value can be wrong. "
-        "(The plain average is 3.000.)"
+        "has MAE 3.000 [3.000, 3.000]. If people rate what they like, or if the propensities leave "
+        "out anything else, this value can be wrong. (The plain average is 3.000.)"
     )
 
 
@@ -491,7 +501,8 @@ def test_weights_that_change_nothing_give_no_verdict() -> None:
     same = judged_with(np.tile(WORLD.log.rating, 10))
     size = f"{10 * len(WORLD.log):,}"
     assert same.headline[0] == (
-        "This log cannot say which model is better: the correction changed almost nothing.",
+        "This log cannot say which model is better: the correction, which should remove "
+        "self-selection, changed almost nothing.",
         True,
     )
     assert same.headline[1][0].startswith(
@@ -499,7 +510,10 @@ def test_weights_that_change_nothing_give_no_verdict() -> None:
         "drawn at random from all cells; selection depends on more than the rating. With these "
         "propensities, "
     )
-    assert "Unless it is the first, the order can also be the other way round." in same.title
+    assert (
+        "Unless the first reason is the right one, the order can also be the other way round."
+        in same.title
+    )
     assert "If they were really drawn at random and name" in same.assumptions[-1]
     assert "beats" not in same.title
     assert "So this result is not safe." in " ".join(same.assumptions)
@@ -515,7 +529,8 @@ def test_even_weights_of_supplied_propensities_are_pointed_out() -> None:
     found = evaluate(WORLD.log, WORLD_APART, propensities=np.full(len(WORLD.log), share))
 
     assert headline(record_of(found)).startswith(
-        "This log cannot say which model is better: the correction changed almost nothing. "
+        "This log cannot say which model is better: the correction, which should remove "
+        "self-selection, changed almost nothing. "
         "Possible reasons: the log has ratings of almost random cells; the propensities leave out "
         "why people rate. With these propensities, "
     )
@@ -606,8 +621,8 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
     else:
         assert says.startswith("Doubtful, a check failed: the variance of item totals is ")
         assert says.endswith(
-            " This evaluation cannot say which model is better, unless what they leave out has "
-            "nothing to do with the errors of the models."
+            " This evaluation cannot say which model is better, unless what the propensities leave "
+            "out has nothing to do with the errors of the models."
         )
         assert "unskew.evaluate_random_test" in page.assumptions[-1]
     assert "does not tell the two models apart if what" in page.sections[0].text
@@ -617,6 +632,8 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
         assert said in page.assumptions[0]
     repeated = " ".join((*page.warnings, *page.assumptions))
     assert "the variance of item totals is" not in repeated
+    titles = [section.title for section in page.sections]
+    assert "Ratings in the log, before and after weighting" in titles, "not those of all cells"
 
 
 def test_metrics_with_another_winner_are_named() -> None:
@@ -663,8 +680,9 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
         )
     )
 
-    start = r"The order of m and n would flip if the odds of being logged were wrong by a factor "
-    start += r"of [\d.]+ in the worst pattern \(1 is right\); sampling error is not included\."
+    start = r"The order of m and n would flip if the odds of being logged were wrong by up to a "
+    start += r"factor of [\d.]+ \(1 is right\), in the worst case for the leader; sampling error "
+    start += r"is not included, so a smaller factor can be enough\."
     ending = r" In a public log with ratings of random cells, self-selection that nothing "
     ending += r"corrected was a factor of about 5"
     assert re.fullmatch(start, known)
@@ -1034,8 +1052,8 @@ def test_an_order_that_a_small_error_changes_is_no_verdict() -> None:
     )
     assert "m is ahead of n by 0.02" in fragile
     assert (
-        "The order would flip if the odds of being logged were wrong by a small factor (1.2) in "
-        "the worst pattern."
+        "The order would flip if the odds of being logged were wrong by up to a small factor "
+        "(1.2), in the worst case for the leader."
     ) in fragile
     record |= {"robustness": "How fragile the order is"}
     assert record["robustness"] in build_page(record).assumptions

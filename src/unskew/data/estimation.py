@@ -405,8 +405,7 @@ def describe_condition(estimation: Estimation | None) -> str:
 
 def _describe_relation(estimation: Estimation) -> str:
     """What must be true besides if the propensities were fitted to another log."""
-    is_other = isinstance(estimation, Strata) and estimation.relation == "other"
-    return ", as it did in the log of the fit" if is_other else ""
+    return ", as it did in the log of the fit" if estimation.relation == "other" else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -83,8 +83,9 @@ class Result(ABC):
         return self.to_columns()
 
     def _headline(self) -> str:
-        """What a notebook shows above the table; nothing by default."""
-        return ""
+        """What a notebook shows above the table: by default the headline of the page, if any."""
+        headline: str = load_report_function("write_headline")(self.to_json())
+        return headline
 
     def _footer(self) -> Iterable[str]:
         """Texts below the table that people see."""

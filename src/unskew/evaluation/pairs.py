@@ -86,14 +86,17 @@ class PairwiseComparison(Result):
         }
 
     def describe(self) -> str:
-        """Which models share the first place, and how the p-values were adjusted."""
+        """Which models share the first place, what may be wrong, and how p-values were adjusted."""
         leader, *ties = self.best
         measure = f"{self.metric} by {self.estimator}"
-        verdict = f"best on {measure}: {leader}"
+        consequence = "the order can also be another one"
+        caution = "" if self.premise is None else self.premise.describe_caution(consequence)
+        verdict = f"{'ahead' if caution else 'best'} on {measure}: {leader}"
         if all(math.isnan(pair.p_value) for pair in self.pairs):
             verdict = f"no model is best on {measure}: the differences have no interval"
         elif ties:
             verdict += f"; {UNDECIDED} from it: {', '.join(ties)}"
+        verdict += f"; {caution}" if caution else ""
         count = count_noun(len(self.pairs), "pair")
         return (
             f"{verdict}\np-values are adjusted for {count} by Holm's method; "

@@ -88,6 +88,15 @@ class Premise:
     doubt: str | None
     """What shows that they do not fit the log; None if nothing does."""
 
+    def describe_caution(self, consequence: str) -> str:
+        """Why an order by these estimates may be wrong, in words; empty without a reason."""
+        if self.doubt is not None:
+            return f"not reliable, a check failed: {self.doubt}"
+        if self.sees_ratings:
+            return ""
+        scope = f"adjusted for {self.adjusts_for} only" if self.adjusts_for else "not adjusted"
+        return f"{scope}: if people rate what they like, {consequence}"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Result):
@@ -123,13 +132,18 @@ class Comparison(Result):
                 f"{self.first} minus {self.second} on {self.metric} by {self.estimator}: "
                 f"difference {self.difference:+.4g}, without an interval{self._list_warnings()}"
             )
-        verdict = "cannot be told apart from"
+        verdict, consequence = "cannot be told apart from", "either can be better"
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
+            consequence = "the order can also be the other way round"
+        caution = "" if self.premise is None else self.premise.describe_caution(consequence)
+        if caution and self.better is not None:
+            verdict = "is ahead of" if self.better == self.first else "is behind"
         return (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
-            f"at {self.level:.0%}, {format_p_value(self.p_value)}{self._list_warnings()}"
+            f"at {self.level:.0%}, {format_p_value(self.p_value)}"
+            f"{f'; {caution}' if caution else ''}{self._list_warnings()}"
         )
 
     def _shown_columns(self) -> dict[str, list[Any]]:
@@ -346,12 +360,20 @@ class Evaluation(Result):
 
     def to_html(self, path: str | Path) -> Path:
         """Write the result as one self-contained HTML file; returns its path."""
-        if any(each.clock is not None and each.clock.is_early for each in self.estimates.values()):
+        if self._is_early():
             raise UsageError(
                 f"there is no page of an evaluation without limits ({self.intervals}).",
                 remedy="Evaluate again when the log is longer.",
             )
         return Result.to_html(self, path)
+
+    def _headline(self) -> str:
+        return "" if self._is_early() else Result._headline(self)
+
+    def _is_early(self) -> bool:
+        return any(
+            each.clock is not None and each.clock.is_early for each in self.estimates.values()
+        )
 
     def plot(self, ax: Any = None) -> Any:
         """Every usable estimate with its interval, one panel for each metric that has some.

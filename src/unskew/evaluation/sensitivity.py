@@ -14,7 +14,14 @@ from unskew.data.result import Result
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.odds import Constraint
 from unskew.evaluation.result import Evaluation
-from unskew.evaluation.weight_changes import CLIP, EvaluationInputs, Shift, VariedEstimate
+from unskew.evaluation.weight_changes import (
+    CLIP,
+    MEASURED,
+    MEASURED_SELECTION,
+    EvaluationInputs,
+    Shift,
+    VariedEstimate,
+)
 from unskew.settings import Instance, is_finite_number, require_name
 from unskew.tables import count_noun
 
@@ -247,6 +254,8 @@ class Robustness(Result):
     """Which sums of weights are held fixed under an odds error."""
     benchmark: Mapping[str, float] = field(default_factory=dict)
     """Odds errors by name, for comparison."""
+    caution: str = ""
+    """Why propensities that never saw a rating can be further off than ``flips_at``."""
 
     @property
     def better(self) -> str | None:
@@ -274,6 +283,7 @@ class Robustness(Result):
             f"the {self.level:.0%} interval of the difference {interval}; "
             f"assumed: {CONSTRAINTS[self.constraint]}"
             + "".join(f"\n{line}" for line in _describe_benchmark(self.benchmark))
+            + (f"\n{self.caution}" if self.caution else "")
         )
 
     def to_columns(self) -> dict[str, list[Any]]:
@@ -347,7 +357,15 @@ class Sensitivity(Result):
             ),
             constraint=varied.constraint,
             benchmark=self.benchmark,
+            caution=self._describe_caution(flips_at),
         )
+
+    def _describe_caution(self, flips_at: float) -> str:
+        """What self-selection was in a real log, for propensities that never saw a rating."""
+        estimation = None if self.inputs is None else self.inputs.cells.estimation
+        if estimation is None or estimation.sees_ratings or flips_at >= MEASURED_SELECTION:
+            return ""
+        return f"These propensities never saw a rating. {MEASURED}."
 
     def _vary_difference(
         self, first: str, second: str, metric: str, estimator: str

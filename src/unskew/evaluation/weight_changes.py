@@ -401,8 +401,8 @@ class LeadRobustness:
             )
         text = (
             f"{order[:1].upper()}{order[1:]} would flip if the odds of being logged were wrong by "
-            f"a factor of {self.flips_at:.3g} in the worst pattern (1 is right); sampling error is "
-            "not included."
+            f"up to a factor of {self.flips_at:.3g} (1 is right), in the worst case for the "
+            "leader; sampling error is not included, so a smaller factor can be enough."
         )
         if not sees_ratings:
             is_unsafe = self.flips_at < MEASURED_SELECTION

@@ -5,7 +5,9 @@ If a fit is interrupted, run it again with the same checkpoint; the result is id
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -15,9 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.checks import whole_number
 from unskew.errors import UsageError
 from unskew.io.model_files import READ_ERRORS, read_stored_arrays
-from unskew.io.writing import write_file
+from unskew.io.writing import as_path, write_file
 
 S = TypeVar("S")
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -44,6 +47,31 @@ class Checkpoint:
     def drop(self) -> None:
         """Delete the file if it exists."""
         self.path.unlink(missing_ok=True)
+
+
+def make_checkpoint(
+    path: str | Path | None,
+    every: int,
+    settings: Mapping[str, Any],
+    *arrays: npt.NDArray[Any],
+    shape: tuple[int, int],
+    start: Any = None,
+) -> Checkpoint | None:
+    """The checkpoint of a fit that settings, ``arrays``, ``shape`` and ``start`` identify."""
+    whole_number("checkpoint_every", every, least=1)
+    if path is None:
+        return None
+    described = {name: _describe_setting(value) for name, value in settings.items()}
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=repr).encode())
+    digest.update(repr(shape).encode())
+    for part in (*arrays, *(() if start is None else flatten_record(start).values())):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return Checkpoint(as_path(path, "checkpoint"), every, digest.hexdigest())
+
+
+def _describe_setting(value: Any) -> Any:
+    """A setting as JSON: a generator is described by its state, not by its address."""
+    return value.bit_generator.state if isinstance(value, np.random.Generator) else value
 
 
 def save_state(checkpoint: Checkpoint, state: Any, history: tuple[float, ...]) -> None:

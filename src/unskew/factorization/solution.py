@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +9,15 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import whole_number
 from unskew.errors import ConvergenceWarning, warn_caller
-from unskew.factorization.checkpoints import Checkpoint, flatten_record, load_state, save_state
-from unskew.io.writing import as_path
+from unskew.factorization.checkpoints import (
+    Checkpoint,
+    load_state,
+    make_checkpoint,
+    save_state,
+)
 from unskew.progress import progress_line
 from unskew.settings import Configurable, Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.tables import count_noun
@@ -204,19 +204,12 @@ class IterativeModel(Configurable):
         start: Any = None,
     ) -> Checkpoint | None:
         """The checkpoint of a fit that settings, ``arrays``, ``shape`` and ``start`` identify."""
-        whole_number("checkpoint_every", every, least=1)
-        if path is None:
-            return None
         settings = {
-            name: _describe_setting(value)
+            name: value
             for name, value in self.get_params(deep=False).items()
             if name not in self._NOT_IN_FINGERPRINT
         }
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
-        digest.update(repr(shape).encode())
-        for part in (*arrays, *(() if start is None else flatten_record(start).values())):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        return Checkpoint(as_path(path, "checkpoint"), every, digest.hexdigest())
+        return make_checkpoint(path, every, settings, *arrays, shape=shape, start=start)
 
     @contextmanager
     def _show_steps(self) -> Iterator[Report | None]:
@@ -243,10 +236,6 @@ class IterativeModel(Configurable):
                 checkpoint=checkpoint,
                 report=report,
             )
-
-
-def _describe_setting(value: Any) -> Any:
-    return value.bit_generator.state if isinstance(value, np.random.Generator) else value
 
 
 @dataclass(eq=False, repr=False)

@@ -7,7 +7,7 @@ users and items are held in memory.
 from __future__ import annotations
 
 import csv
-import os
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ from unskew.io.text_files import (
     open_rows,
     require_json_columns,
 )
+from unskew.memory import VARIABLE, find_limit
 from unskew.registry import require_package
 from unskew.types import IntVector, Vector
 
@@ -67,13 +68,13 @@ JSON_TYPES: Mapping[str, frozenset[type]] = {
 def choose_reader(reader: Reader, source: FileSource, *, memory: int | None = None) -> Reader:
     """``reader``, or for ``auto`` DuckDB if the file would take more than half of the memory.
 
-    ``memory`` is in bytes; the default is the memory of this machine.
+    ``memory`` is in bytes; the default is :func:`unskew.memory.find_limit`.
     """
     if reader != "auto":
         return reader
     if not _can_read(source) or find_spec("duckdb") is None:
         return "memory"
-    available = _physical_memory() if memory is None else memory
+    available = _find_memory() if memory is None else memory
     needed = MEMORY_PER_BYTE[source.format] * source.n_bytes
     return "duckdb" if 2 * needed > available else "memory"
 
@@ -299,11 +300,11 @@ READ: Mapping[str, Callable[[Any, FileSource, Path], Any]] = {
 }
 
 
-def _physical_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not available on this system
-        return DEFAULT_MEMORY
+def _find_memory() -> float:
+    limit, source = find_limit()
+    if limit is None:  # there is none, or this system does not say
+        return math.inf if source == f"${VARIABLE}" else DEFAULT_MEMORY
+    return limit
 
 
 Side: TypeAlias = Literal["user", "item"]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal, Self
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+import numpy as np
 
 from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import weighted_mean
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities
+from unskew.factorization.checkpoints import Checkpoint, load_state, save_state
 from unskew.factorization.initialization import check_initial_factors
+from unskew.factorization.penalty import Penalty
+from unskew.factorization.solution import Solution, StopReason
 from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.correction import zero_factors
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import WEIGHTINGS, Weighting, fit_imputation, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -70,6 +77,9 @@ class BalancedFactorization(RatingFactorization):
     history_ : the objective of the last round. Its first entry is inf: users are solved first.
     """
 
+    NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose"})
+    """``max_iter`` and ``tol`` change the steps: a round continues where the last one stopped."""
+
     _: KW_ONLY
     balances: Literal["predictions", "imputed_losses"] = setting(
         "predictions", OneOf(("predictions", "imputed_losses"))
@@ -88,39 +98,96 @@ class BalancedFactorization(RatingFactorization):
         propensities: PropensitiesLike | None = None,
         *,
         initial_factors: Factors | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 10,
     ) -> Self:
         """Fit to a log and the propensities of its cells, from which the balanced ones start.
 
         ``initial_factors`` starts at the ``factors_`` of another fit on the same users and items.
+        ``checkpoint`` and ``checkpoint_every`` are those of :class:`DoublyRobustFactorization`.
         """
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         self._check_settings()
         original = self._read_propensities(log, propensities, purpose="balance")
-        model = MatrixFactorization._with_settings_of(self)
+        saved = self._make_checkpoint(
+            checkpoint,
+            checkpoint_every,
+            *(log.user, log.item, log.rating, original),
+            shape=(log.n_users, log.n_items),
+            start=initial_factors,
+        )
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
             progress_line(self.verbose) as show,
         ):
-            if self.balances == "imputed_losses":
-                self.imputed_ = self._impute(log, original, workers)
-            propensity = original
-            penalty = model._choose_penalty(log, 1 / original, workers=workers)
-            solution = model._solve(
-                log, 1 / original, workers, initial_factors=initial_factors, penalty=penalty
-            )
-            for number in range(self.n_rounds):
-                show(f"round {number + 1}, objective {solution.history[-1]:.6g}")
-                factors = solution.parameters
-                propensity = balance_propensities(original, self._features(log, factors))
-                solution = model._solve(
-                    log, 1 / propensity, workers, initial_factors=factors, penalty=penalty
+            last, history = self._load_round(saved, log)
+            while last is None or last.number < self.n_rounds:
+                if last is not None:
+                    show(f"round {last.number + 1}, objective {history[-1]:.6g}")
+                last, history = self._run_round(
+                    log, original, last, workers, initial_factors, saved
                 )
-        self.propensities_ = propensity
-        self._record_penalty(log, penalty)
-        self._record_fit(log, solution, weighted_mean(log.rating, 1 / propensity))
+                if saved is not None:
+                    save_state(saved, last, history)
+                    saved.part(f"round-{last.number}").drop()
+        if self.balances == "imputed_losses":
+            self.imputed_ = last.imputed
+        self.propensities_ = last.propensity
+        self._record_penalty(log, last.penalty)
+        solution = Solution(last.factors, history, last.stop_reason)
+        self._record_fit(log, solution, weighted_mean(log.rating, 1 / last.propensity))
         return self
+
+    def _load_round(
+        self, saved: Checkpoint | None, log: Ratings
+    ) -> tuple[_BalancedRound | None, tuple[float, ...]]:
+        """The last round that was written and its objectives; None if there is none."""
+        if saved is None or not saved.path.exists():
+            return None, ()
+        sides = np.zeros((log.n_users, self.n_factors)), np.zeros((log.n_items, self.n_factors))
+        factors, cells = Factors(*sides).astype(self.dtype), np.zeros(len(log))
+        start = _BalancedRound(0, cells, zero_factors(log), factors, Penalty(0.0), "max_iter")
+        last, history = load_state(saved, start, of_any_precision="imputed")
+        saved.part(f"round-{last.number}").drop()
+        return last, history
+
+    def _run_round(
+        self,
+        log: Ratings,
+        original: Vector,
+        last: _BalancedRound | None,
+        workers: Workers,
+        initial_factors: Factors | None,
+        saved: Checkpoint | None,
+    ) -> tuple[_BalancedRound, tuple[float, ...]]:
+        """Balance the propensities, and fit with them; without a last round, only fit.
+
+        Returns the round, and the objective after each step of the fit.
+        """
+        model, propensity = MatrixFactorization._with_settings_of(self), original
+        if last is None:
+            number, start, imputed = 0, initial_factors, zero_factors(log)
+            if self.balances == "imputed_losses":
+                imputed = self._impute(log, original, workers)
+            penalty = model._choose_penalty(log, 1 / original, workers=workers)
+        else:
+            number, start, imputed = last.number + 1, last.factors, last.imputed
+            penalty = last.penalty
+            propensity = balance_propensities(original, self._features(log, start, imputed))
+        solution = model._solve(
+            log,
+            1 / propensity,
+            workers,
+            initial_factors=start,
+            penalty=penalty,
+            checkpoint=None if saved is None else saved.part(f"round-{number}"),
+        )
+        finished = _BalancedRound(
+            *(number, propensity, imputed, solution.parameters, penalty, solution.stop_reason)
+        )
+        return finished, solution.history
 
     def _impute(self, log: Ratings, propensity: Vector, workers: Workers) -> Factors:
         return fit_imputation(
@@ -132,10 +199,24 @@ class BalancedFactorization(RatingFactorization):
             random_state=self.random_state,
         )
 
-    def _features(self, log: Ratings, prediction: Factors) -> BalanceFeatures:
+    def _features(self, log: Ratings, prediction: Factors, imputed: Factors) -> BalanceFeatures:
         if self.balances == "predictions":
             return BalanceFeatures.of_predictions(log, prediction)
-        return BalanceFeatures.of_imputed_losses(log, prediction, self.imputed_)
+        return BalanceFeatures.of_imputed_losses(log, prediction, imputed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BalancedRound:
+    """One fit, and what it was fitted with."""
+
+    number: int
+    """0 is the fit with the original propensities."""
+    propensity: Vector
+    imputed: Factors
+    """G; without factors if predictions are balanced."""
+    factors: Factors
+    penalty: Penalty
+    stop_reason: StopReason
 
 
 IPSV2 = PRESETS.add(

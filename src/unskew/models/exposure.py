@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit
 
 from unskew.data.clicks import find_clicks
@@ -27,7 +26,6 @@ from unskew.threads import Workers
 from unskew.types import ArrayShapes, Floats, Matrix, Vector
 
 Range: TypeAlias = tuple[int, int]
-CellIndex: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 MIN_ROWS, MAX_ROWS = 64, 512
 """Rows whose probabilities a thread holds at once: enough to pay for the factor products."""
 N_TASKS = 16
@@ -121,6 +119,7 @@ class ExposureFactorization(AllCellsRecommender):
                 "clicks by them.",
             )
         clicks = log.take(find_clicks(log, self.relevance_threshold))
+        clicks = clicks.take(np.lexsort((clicks.item, clicks.user)))
         ones, shape = np.ones(len(clicks)), (log.n_users, log.n_items)
         sides = sort_both_ways(clicks.user, clicks.item, ones, ones, shape=shape, dtype=self.dtype)
         return ExposureSolver(*sides, self.precision, self.prior_precision, self.prior, workers)
@@ -158,6 +157,22 @@ class ExposureState:
     next_users: Floats
 
 
+class _Levels(NamedTuple):
+    """Logarithms at v . w = 0, from which the kernel computes probabilities of exposure."""
+
+    row_log_odds: Vector
+    """Those of exposure are the sum of this and the next."""
+    opposite_log_odds: Vector
+    log_exposed: Vector
+    """For each opposite row the log probability of exposure and of y = 0; empty unless the
+    likelihood is wanted."""
+    log_unexposed: Vector
+
+    def part(self, rows: Range, opposite: Range) -> _Levels:
+        columns = slice(*opposite)
+        return _Levels(self.row_log_odds[slice(*rows)], *(level[columns] for level in self[1:]))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
     """What the rows of one side are solved with, at given parameters of both sides."""
@@ -170,12 +185,7 @@ class _Side:
     shared_gram: Matrix
     gram_scale: Vector
     """For each row what ``shared_gram`` is multiplied by."""
-    log_odds: Floats
-    """Rows x opposite rows."""
-    log_exposed: Vector | None = None
-    """For each opposite row the log probability of exposure and of y = 0 at v . w = 0, if the
-    likelihood is wanted too."""
-    log_unexposed: Vector | None = None
+    levels: _Levels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,7 +205,7 @@ class ExposureSolver(Solver[ExposureState, ExposureParameters]):
     """
 
     by_user: SortedCells
-    """The clicks, each with rating 1."""
+    """The clicks, each with rating 1; those of a row are sorted by opposite row."""
     by_item: SortedCells
     precision: float
     """The precision of y around v . w."""
@@ -235,30 +245,28 @@ class ExposureSolver(Solver[ExposureState, ExposureParameters]):
 
     def _solve_users(self, factors: Factors, exposure: Vector) -> tuple[Floats, float]:
         """The next factors of the users, and the log likelihood at the current ones."""
-        log_odds, dtype = self._log_odds(exposure), self.by_user.dtype
+        log_odds = self._log_odds(exposure)
         largest, items = expit(log_odds), factors.item_factors
         with np.errstate(divide="ignore"):
             log_exposed = np.log(exposure) + self._log_density_at_mean
             log_unexposed = np.log1p(-exposure)
-        shape = self.by_user.n_rows, self.by_item.n_rows
+        n_users = self.by_user.n_rows
         side = _Side(
             self.by_user.with_root_weights(np.sqrt(1 - largest[self.by_user.opposite])),
             factors.user_factors,
             self._padded(items),
             (items * largest[:, None]).T @ items,
-            np.ones(self.by_user.n_rows),
-            np.broadcast_to(log_odds.astype(dtype), shape),
-            log_exposed,
-            log_unexposed,
+            np.ones(n_users),
+            _Levels(np.zeros(n_users), log_odds, log_exposed, log_unexposed),
         )
         users, sums = self._solve_side(side)
         return users, float(sums.sum())
 
     def _solve_items(self, factors: Factors, exposure: Vector) -> tuple[Floats, Vector]:
         """The next factors of the items, and the sums of the probabilities of exposure."""
-        log_odds, dtype = self._log_odds(exposure), self.by_item.dtype
+        log_odds = self._log_odds(exposure)
         largest, users = expit(log_odds), factors.user_factors
-        shape = self.by_item.n_rows, self.by_user.n_rows
+        nothing: Vector = np.empty(0)
         root = np.repeat(np.sqrt(1 - largest), np.diff(self.by_item.starts))
         side = _Side(
             self.by_item.with_root_weights(root),
@@ -266,7 +274,7 @@ class ExposureSolver(Solver[ExposureState, ExposureParameters]):
             self._padded(users),
             users.T @ users,
             largest,
-            np.broadcast_to(log_odds.astype(dtype)[:, None], shape),
+            _Levels(log_odds, np.zeros(self.by_user.n_rows), nothing, nothing),
         )
         return self._solve_side(side)
 
@@ -323,65 +331,21 @@ class ExposureSolver(Solver[ExposureState, ExposureParameters]):
 
     def _add_cells(self, side: _Side, block: Range) -> tuple[Matrix, Vector]:
         """Sum p (y - v . w) w for each row of a block, and its log likelihood or else sum p."""
+        from unskew.kernels.exposure import multiply_by_exposure
+
         rows, n_factors = side.rows[slice(*block)], side.rows.shape[1]
-        scale, clicks = self._score_scale, _BlockClicks.of(side.cells, block)
+        scale, (starts, entries) = self._score_scale, side.cells.cells
         scaled = (scale * rows).astype(side.opposite_rows.dtype, copy=False)
         gradient, sums = np.zeros(rows.shape), np.zeros(len(rows))
+        next_click, ends = starts[slice(*block)].copy(), starts[block[0] + 1 : block[1] + 1]
         for opposite in _blocks(len(side.opposite_rows), MAX_OPPOSITE):
-            part, is_click = slice(*opposite), clicks.within(opposite)
-            design = side.opposite_rows[part, :n_factors]
-            score = scaled @ design.T
-            square, click_error = np.square(score), scale - score[is_click]
-            probability, log_sum = _exposure_probability(
-                square - side.log_odds[slice(*block), part], is_click
-            )
-            if side.log_exposed is None or side.log_unexposed is None:
-                sums += probability.sum(axis=1, dtype=np.float64)
-            else:
-                log_exposed = side.log_exposed[part]
-                larger = np.maximum(log_exposed - square, side.log_unexposed[part])
-                larger[is_click] = log_exposed[is_click[1]] - np.square(click_error)
-                sums += larger.sum(axis=1) + log_sum
-            residual = np.multiply(probability, score, out=probability)
-            residual[is_click] = -click_error
+            design = side.opposite_rows[slice(*opposite), :n_factors]
+            residual = scaled @ design.T
+            levels = side.levels.part(block, opposite)
+            clicks = next_click, ends, entries
+            multiply_by_exposure(residual, levels, clicks, opposite[0], scale, sums)
             gradient -= residual @ design
         return gradient / scale, sums
-
-
-def _exposure_probability(excess: Floats, is_click: CellIndex) -> tuple[Floats, Vector]:
-    """P(A = 1), and for each row the sum of log(1 + exp(-abs(excess))) over cells without a click.
-
-    ``excess`` is the log odds of no exposure if there is no click.
-    """
-    odds = np.exp(-np.abs(excess))
-    probability = np.where(excess > 0, odds, 1)
-    odds[is_click], probability[is_click] = 0, 1
-    odds += 1
-    probability /= odds
-    probability[is_click] = 1
-    return probability, np.log(np.multiply.reduce(odds, axis=1, dtype=np.float64))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _BlockClicks:
-    """The clicks of a block of rows, sorted by opposite code."""
-
-    row: npt.NDArray[np.intp]
-    """Counted from the first row of the block."""
-    opposite: npt.NDArray[np.intp]
-
-    @classmethod
-    def of(cls, cells: SortedCells, block: Range) -> _BlockClicks:
-        starts = cells.starts[block[0] : block[1] + 1]
-        row = np.repeat(np.arange(block[1] - block[0]), np.diff(starts))
-        opposite = cells.opposite[starts[0] : starts[-1]]
-        order = np.argsort(opposite, kind="stable")
-        return cls(row[order], opposite[order].astype(np.intp))
-
-    def within(self, opposite: Range) -> CellIndex:
-        """The clicks within a range of opposite codes, which are counted from its start."""
-        part = slice(*np.searchsorted(self.opposite, opposite))
-        return self.row[part], self.opposite[part] - opposite[0]
 
 
 def _row_blocks(n_rows: int) -> list[Range]:

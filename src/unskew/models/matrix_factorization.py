@@ -455,6 +455,7 @@ class MatrixFactorization(RatingFactorization):
         initial_factors: Factors | None = None,
         penalty: Penalty | None = None,
         engine: Engine | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Solution[Factors]:
         """Fit the ratings of ``log`` with these weights, as one step of another learner.
 
@@ -468,10 +469,12 @@ class MatrixFactorization(RatingFactorization):
             penalty = self._choose_penalty(log, weight, workers=workers, engine=engine)
         with name_unsolved_rows(log, penalty.factors / self._ridge_unit(log)):
             if engine is not None:
-                request = self._make_request(log, weight, penalty, lambda _: start)
+                request = self._make_request(log, weight, penalty, lambda _: start, checkpoint)
                 return engine.run(request).solution
             solver = self._make_solver(self._make_objective(log, weight, penalty, workers))
-            return minimize(solver, start, max_iter=self.max_iter, tol=self.tol)
+            return minimize(
+                solver, start, max_iter=self.max_iter, tol=self.tol, checkpoint=checkpoint
+            )
 
     def _choose_penalty(
         self,

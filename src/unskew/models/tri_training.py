@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from unskew.data.cells import user_and_item
+from unskew.data.cells import CellNumbers, user_and_item
 from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import drop_unweighted, training_weights, weighted_mean
 from unskew.errors import UsageError
+from unskew.factorization.checkpoints import (
+    Checkpoint,
+    load_state,
+    make_checkpoint,
+    save_state,
+)
+from unskew.factorization.penalty import Penalty
 from unskew.models import RECOMMENDERS
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import progress_line
 from unskew.settings import Instance, Number, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import RandomState
+from unskew.types import RandomState, Vector
 
+STARTS = "start-0", "start-1", "start-2"
+"""The parts of a checkpoint with the three fits before the first round."""
 NOISE_OF_LABELS = 0.01
 """The share of an automatic penalty that A0 gets: the predictions of A1 have no noise."""
 
@@ -84,8 +95,19 @@ class TriTraining(FactorRecommender):
     verbose: bool = setting(False)
     agreed_: tuple[float, ...] = field(init=False)
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Fit to a log, weighted by inverse propensities if they are passed."""
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 10,
+    ) -> Self:
+        """Fit to a log, weighted by inverse propensities if they are passed.
+
+        ``checkpoint`` and ``checkpoint_every`` are those of :class:`DoublyRobustFactorization`.
+        The first fits of the three models are written every so many steps, and every round.
+        """
         require_log(log)
         self._check_settings()
         Instance(MatrixFactorization, allow_none=True)("model", self.model)
@@ -98,53 +120,71 @@ class TriTraining(FactorRecommender):
             normalize=model.normalize,
             weight_transform=model.weight_transform,
         )
+        saved = self._make_checkpoint(checkpoint, checkpoint_every, log, weight)
         with (
             Workers(self.n_threads) as workers,
             single_blas_thread(),
             progress_line(self.verbose) as show,
         ):
+            last, agreed = _load_round(saved, log)
+            for _ in agreed:
+                self._draw_cells(log, rng)
             penalty = model._choose_penalty(*drop_unweighted(log, weight), workers=workers)
-            starts = (copy(model).set_params(random_state=seed) for seed in seeds)
-            final, first, second = (
-                start._solve(log, weight, workers, penalty=penalty).parameters for start in starts
-            )
-            stepping, agreed = copy(model).set_params(max_iter=self.n_steps), []
+            if last is None:
+                starts = [copy(model).set_params(random_state=seed) for seed in seeds]
+                last = _fit_starts(starts, log, weight, workers, penalty, saved)
+            stepping = copy(model).set_params(max_iter=self.n_steps)
             improve = partial(stepping._solve, workers=workers, penalty=penalty)
             of_labels = penalty.scaled(NOISE_OF_LABELS) if model.l2 == "auto" else penalty
-            for number in range(self.n_rounds):
+            for number in range(len(agreed), self.n_rounds):
+                first, second = last.first, last.second
                 labelled, share = self._label_cells(log, first, second, rng)
                 show(f"round {number + 1}, {share:.0%} agreed")
                 equal = np.full(len(labelled), log.n_cells / len(labelled))
-                final = improve(
-                    labelled, equal, initial_factors=final, penalty=of_labels
-                ).parameters
                 both, half = _join(log, labelled), np.concatenate([weight, equal]) / 2
-                first = improve(both, half, initial_factors=first).parameters
-                second = improve(both, half, initial_factors=second).parameters
-                agreed.append(share)
-        self.agreed_ = tuple(agreed)
-        has_offsets = model.offsets != "none"
+                last = _ThreeModels(
+                    improve(
+                        labelled, equal, initial_factors=last.final, penalty=of_labels
+                    ).parameters,
+                    improve(both, half, initial_factors=first).parameters,
+                    improve(both, half, initial_factors=second).parameters,
+                )
+                agreed = (*agreed, share)
+                if saved is not None:
+                    save_state(saved, _TrainingState(last), agreed)
+        self.agreed_ = agreed
+        has_offsets, final = model.offsets != "none", last.final
         fallback = final.global_offset if has_offsets else weighted_mean(log.rating, weight)
         self._record_factors(log, final, fallback)
         self.rating_range_ = model._find_range(log)
         return self
 
+    def _make_checkpoint(
+        self, path: str | Path | None, every: int, log: Ratings, weight: Vector
+    ) -> Checkpoint | None:
+        settings = self.get_params(deep=False)
+        settings = {k: v for k, v in settings.items() if k not in ("n_threads", "verbose")}
+        columns = log.user, log.item, log.rating, weight
+        return make_checkpoint(path, every, settings, *columns, shape=(log.n_users, log.n_items))
+
+    def _draw_cells(self, log: Ratings, rng: np.random.Generator) -> CellNumbers:
+        """The cells of one round, by number."""
+        n_drawn = max(1, round(min(self.candidates * len(log), log.n_cells)))
+        if n_drawn < log.n_cells:
+            return rng.choice(log.n_cells, n_drawn, replace=False)
+        return np.arange(log.n_cells)
+
     def _label_cells(
         self, log: Ratings, first: Factors, second: Factors, rng: np.random.Generator
     ) -> tuple[Ratings, float]:
         """Random cells on which two models agree, labelled by the first, and their share."""
-        n_drawn = max(1, round(min(self.candidates * len(log), log.n_cells)))
-        cells = (
-            rng.choice(log.n_cells, n_drawn, replace=False)
-            if n_drawn < log.n_cells
-            else np.arange(log.n_cells)
-        )
+        cells = self._draw_cells(log, rng)
         user, item = user_and_item(cells, log.n_items)
         label = first.predict(user, item)
         agrees = np.abs(label - second.predict(user, item)) <= self.epsilon
         if not agrees.any():
             raise UsageError(
-                f"the two models agree within `epsilon={self.epsilon:g}` on none of {n_drawn} "
+                f"the two models agree within `epsilon={self.epsilon:g}` on none of {cells.size} "
                 "cells.",
                 parameter="epsilon",
                 value=self.epsilon,
@@ -152,6 +192,62 @@ class TriTraining(FactorRecommender):
             )
         labelled = replace(log, user=user[agrees], item=item[agrees], rating=label[agrees])
         return labelled, float(agrees.mean())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ThreeModels:
+    """The three factorisations A0, A1 and A2 of a round."""
+
+    final: Factors
+    first: Factors
+    second: Factors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TrainingState:
+    """What a checkpoint keeps of a round, beside the shares of all rounds."""
+
+    models: _ThreeModels
+
+
+def _load_round(
+    saved: Checkpoint | None, log: Ratings
+) -> tuple[_ThreeModels | None, tuple[float, ...]]:
+    """The models of the last round that was written, and the shares of labelled cells so far."""
+    if saved is None or not saved.path.exists():
+        return None, ()
+    zeros = Factors(np.zeros((log.n_users, 0)), np.zeros((log.n_items, 0)))
+    start = _TrainingState(_ThreeModels(zeros, zeros, zeros))
+    last, agreed = load_state(saved, start, of_any_precision="models")
+    _drop_starts(saved)
+    return last.models, agreed
+
+
+def _fit_starts(
+    starts: Sequence[MatrixFactorization],
+    log: Ratings,
+    weight: Vector,
+    workers: Workers,
+    penalty: Penalty,
+    saved: Checkpoint | None,
+) -> _ThreeModels:
+    """The three models before the first round, fitted to the log."""
+    parts = [None] * 3 if saved is None else [saved.part(name) for name in STARTS]
+    models = _ThreeModels(
+        *(
+            start._solve(log, weight, workers, penalty=penalty, checkpoint=part).parameters
+            for start, part in zip(starts, parts, strict=True)
+        )
+    )
+    if saved is not None:
+        save_state(saved, _TrainingState(models), ())
+        _drop_starts(saved)
+    return models
+
+
+def _drop_starts(saved: Checkpoint) -> None:
+    for name in STARTS:
+        saved.part(name).drop()
 
 
 def _join(log: Ratings, labelled: Ratings) -> Ratings:

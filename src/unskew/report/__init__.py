@@ -87,6 +87,12 @@ def write_page(text: str, path: str | Path, *, command: str | None = None) -> Pa
     return target
 
 
+def write_headline(text: str) -> str:
+    """The headline of the page of a result, given its JSON; empty if its kind has no page."""
+    record: Record = json.loads(text)
+    return PAGES.find(record["kind"]).target(record).title if record["kind"] in PAGES else ""
+
+
 def draw(kind: str, result: Any, ax: Any, **options: Any) -> Any:
     """The matplotlib figure of a result, in the axes ``ax`` or in a new figure."""
     declaration = PAGES.find(kind)

@@ -235,7 +235,7 @@ def write_headline(record: Record, metric: str) -> Headline:
         equal = "Not told apart does not mean equal. " if finding.is_tie else ""
         second = (
             f" {start} {finding.cautious}.{finding.others} {equal}If people rate what they like, "
-            f"{finding.if_wrong}.{finding.remark}"
+            f"or if the propensities leave out anything else, {finding.if_wrong}.{finding.remark}"
         )
         if names_unexplained(record, claim):
             first = f"{first[:-1]}. A check failed: {record['unexplained']}."
@@ -248,23 +248,28 @@ def write_headline(record: Record, metric: str) -> Headline:
             f"{_describe_untransformed(record['transform_effect'])}.{finding.remark}"
         )
     elif claim == "unchanged":
-        first = f"This log cannot say {finding.question}: the correction changed almost nothing."
+        first = (
+            f"This log cannot say {finding.question}: the correction, which should remove "
+            "self-selection, changed almost nothing."
+        )
         second = (
             f" {record['no_correction']}. With these propensities, {finding.cautious}."
-            f"{finding.others} Unless it is the first, {finding.if_wrong}.{finding.remark}"
+            f"{finding.others} Unless the first reason is the right one, {finding.if_wrong}."
+            f"{finding.remark}"
         )
     elif claim == "unexplained":
         first = f"Doubtful, a check failed: {record['unexplained']}."
         second = (
-            f" This evaluation cannot say {finding.question}, unless what they leave out has "
-            "nothing to do with the errors of the models."
+            f" This evaluation cannot say {finding.question}, unless what the propensities leave "
+            "out has nothing to do with the errors of the models."
         )
     elif fails_item_check(record):
         second = f" A check speaks against this condition.{finding.remark}"
     elif finding.flips_at is not None:
         first = (
             f"{start} {finding.cautious}. The order would flip if the odds of being logged were "
-            f"wrong by a small factor ({finding.flips_at:.3g}) in the worst pattern."
+            f"wrong by up to a small factor ({finding.flips_at:.3g}), in the worst case for "
+            "the leader."
         )
     return (first, True), (second, False)
 

@@ -80,9 +80,11 @@ TOLD_APART: dict[Claim, str] = {
     "rejected": "The propensities do not fit this log, so no interval of a weighted estimator "
     "tells models apart.",
     "adjusted": "An interval that excludes zero does not tell the two models apart if people rate "
-    "what they like.",
+    "what they like, or if the propensities leave out anything else.",
     "transformed": "The weight transform has changed this result by more than the intervals allow, "
     "so none of them tells the two models apart.",
+    "unchanged": "An interval that excludes zero does not tell the two models apart unless the "
+    "first reason in the headline is the right one.",
     "unexplained": "An interval that excludes zero does not tell the two models apart if what the "
     "propensities leave out has to do with the errors of the models.",
 }
@@ -301,7 +303,8 @@ def _has_equal_estimators(record: Record) -> bool:
 
 def _ratings_section(record: Record) -> Section:
     ratings, is_blind = record["ratings"], record.get("sees_ratings") is False
-    is_corrected = fits_universe(record) and not record.get("transform_effect")
+    doubts = ("transform_effect", "no_correction", "unexplained")
+    is_corrected = fits_universe(record) and not any(map(record.get, doubts))
     weighted = "corrected" if is_corrected else "weighted"
     scope = record.get("adjusts_for", UNKNOWN_SCOPE)
     if is_blind:
@@ -309,7 +312,7 @@ def _ratings_section(record: Record) -> Section:
     charts = (ratings_chart(ratings, weighted),)
     if ratings["corrected"] is None:
         return Section("Ratings in the log", charts=charts)
-    if is_blind or not fits_universe(record) or record.get("transform_effect"):
+    if is_blind or not is_corrected:
         text = WEIGHTED_RATINGS if fits_universe(record) else REJECTED_RATINGS
         return Section("Ratings in the log, before and after weighting", text, charts)
     return Section("Ratings in the log and in all cells", RATINGS, charts)

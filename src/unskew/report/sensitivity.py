@@ -281,11 +281,12 @@ def _robustness_headline(record: Record) -> Headline:
         certainty = "but the data cannot tell them apart, even with right propensities."
     else:
         certainty = f"and clearly so up to a factor of {_format_odds(record['unsure_at'])}."
+    caution = f" {record['caution']}" if record.get("caution") else ""
     factor = format_brief(record["flips_at"])
     return (
         (
             f"{ahead} unless the odds of being logged are wrong by a factor of {factor} or more, ",
             True,
         ),
-        (certainty, False),
+        (f"{certainty}{caution}", False),
     )

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from unskew.data.estimation import FrameStrata, TakenAsKnown, Unit
+from unskew.data.estimation import Estimation, FrameStrata, TakenAsKnown, Unit
 from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UniverseError, UsageError
@@ -382,10 +382,22 @@ class FrameQuery:
             weight_summary=self._summarize_weights(all_rows, scope),
             n_transformed=round(all_rows.get(N_TRANSFORMED, 0.0)),
             backend=backend,
-            estimation=taken_as_known if self.strata is None else self.strata.strata.estimation,
+            estimation=taken_as_known if self.strata is None else self._relate(totals),
             n_dropped=round(all_rows[N_OBSERVED]) - scope.n_observed,
             notes=(NO_SKEWNESS,),
         )
+
+    def _relate(self, totals: GroupTotals) -> Estimation:
+        """How the propensities were estimated, and from which part of the log, if any."""
+        assert self.strata is not None
+        estimation = self.strata.strata.estimation
+        if isinstance(self.strata, ListedStrata):
+            is_same = not self.strata.differs(totals.levels)
+        else:
+            is_same = not self.strata.differs(totals.all_rows)
+        if is_same:
+            return estimation
+        return replace(estimation, relation="part" if totals.is_of_fit else "other")
 
     @property
     def bounds(self) -> dict[str, tuple[float, float] | None]:

@@ -438,7 +438,8 @@ class UnitStrata(StrataTerms):
 
     def differs(self, totals: Totals) -> bool:
         """Whether the rows are not all of the log of the fit."""
-        return totals[self.n_different] > 0 or round(totals[KEPT]) != self.strata.n_observed
+        has_other_counts = totals.get(self.n_different, 0.0) > 0
+        return has_other_counts or round(totals[KEPT]) != self.strata.n_observed
 
     def read(
         self,
