@@ -279,6 +279,18 @@ def test_a_table_for_people_and_a_comparison() -> None:
     assert "observed cells of 60 users x" in shown
 
 
+def test_a_comparison_by_propensities_without_ratings_says_so() -> None:
+    compare = ("--compare", "old", "new")
+    said = "adjusted for items only: if people rate what they like, the order can also be the other"
+    known, blind = (
+        " ".join(fine("evaluate", "log.csv", *EVALUATE, *compare, *more).stdout.split())
+        for more in ((), ("--propensity", "popularity"))
+    )
+
+    assert said in blind
+    assert said not in known
+
+
 def test_the_comparison_is_in_the_json_too() -> None:
     found = as_json("evaluate", "log.csv", *EVALUATE, "--compare", "old", "new")
 

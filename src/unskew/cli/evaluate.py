@@ -162,7 +162,7 @@ def _print_evaluation(
     evaluation: AnyEvaluation, models: tuple[str, str] | None, *, as_json: bool, is_silent: bool
 ) -> None:
     from unskew.tables import UNDECIDED
-    from unskew.workflows.evaluation import compare_models
+    from unskew.workflows.evaluation import compare_models, list_cautions
 
     comparisons = compare_models(evaluation, *models) if models else []
     if as_json:
@@ -179,10 +179,11 @@ def _print_evaluation(
                 f"{row['better'] or UNDECIDED}{', doubtful' if row['warnings'] else ''}"
                 for row in comparisons
             ]
+            cautions = list_cautions(comparisons)
             caption = "better: the model to which the interval points, if it excludes zero"
             print_table(
                 console,
                 {name: [row[name] for row in comparisons] for name in names} | {"better": verdicts},
                 title=f"{models[0]} minus {models[1]}",
-                caption="\n".join([caption, *(f"doubtful: {text}" for text in doubts)]),
+                caption="\n".join([caption, *cautions, *(f"doubtful: {text}" for text in doubts)]),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ from unskew.errors import BadFileError, BadPredictionError, ColumnError, UnskewW
 from unskew.evaluation.arguments import find_estimators, find_metrics
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.frame import GroupedEvaluation, evaluate_frame, format_group
-from unskew.evaluation.result import Comparison, Evaluation
+from unskew.evaluation.result import Comparison, Evaluation, Premise
 from unskew.io.duckdb_files import choose_reader, open_relation, scale_shares
 from unskew.io.files import read_table
 from unskew.io.log_files import (
@@ -487,6 +487,17 @@ def compare_models(evaluation: AnyEvaluation, first: str, second: str) -> list[d
         for group, part in _list_parts(evaluation)
         for comparison in _compare(part, first, second)
     ]
+
+
+def list_cautions(comparisons: Iterable[dict[str, Any]]) -> list[str]:
+    """Why orders of weighted estimators may be wrong, each reason once."""
+    premises = (row["premise"] for row in comparisons)
+    texts = (
+        Premise(**premise).describe_caution("the order can also be the other way round")
+        for premise in premises
+        if premise is not None
+    )
+    return list(dict.fromkeys(text for text in texts if text))
 
 
 def list_numbers(evaluation: AnyEvaluation, models: tuple[str, str] | None = None) -> Numbers:
