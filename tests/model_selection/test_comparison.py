@@ -10,7 +10,7 @@ from scipy import stats
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import BadPropensityError, UnknownNameError, UnskewWarning, UsageError
 from unskew.estimators.intervals import adjust_p_values
 from unskew.estimators.transforms import Clip
 from unskew.evaluation.random_test import evaluate_random_test
@@ -208,6 +208,61 @@ def test_holm_by_hand() -> None:
     assert adjust_p_values([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert adjust_p_values([0.5, 0.9]) == pytest.approx([1.0, 1.0])
     assert adjust_p_values([]) == []
+
+
+class Refusing(GlobalMean):
+    """A learner that cannot be fitted to this log."""
+
+    def fit(self, log: Ratings, propensities: Any = None) -> Any:
+        raise BadPropensityError("no propensities agree with the whole matrix.")
+
+
+def test_a_learner_that_fails_is_named_and_does_not_stop_the_others() -> None:
+    learners = {"mean": GlobalMean(), "refusing": Refusing(), "offsets": OffsetsOnly()}
+    settings: dict[str, Any] = {"test": TEST, "propensities": P, "n_repeats": 2}
+    with pytest.warns(UnskewWarning, match="'refusing' is left out: no propensities agree"):
+        found = compare_learners(LOG, learners, **settings)
+    without = compare_learners(
+        LOG, {name: learners[name] for name in ("mean", "offsets")}, **settings
+    )
+
+    reason = "no propensities agree with the whole matrix."
+    assert found.failures == [{"learner": "refusing", "reason": reason}]
+    assert f"refusing has no number: {reason}" in repr(found)
+    assert json.loads(found.to_json())["failures"] == found.failures
+    assert [row["learner"] for row in found.rows] == [row["learner"] for row in without.rows]
+    assert found.row("offsets", metric="mse")["p_holm"] == pytest.approx(
+        without.row("offsets", metric="mse")["p_holm"]
+    )
+    assert "refusing" not in found.models
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"learners": {"refusing": Refusing(), "mean": GlobalMean()}}, BadPropensityError),
+        (
+            {"learners": {"mean": GlobalMean(), "refusing": Refusing()}, "reference": "refusing"},
+            BadPropensityError,
+        ),
+        (
+            {"learners": {"mean": GlobalMean(), "typo": (MF, {"penalty": [1.0, 2.0]})}},
+            UsageError,
+        ),
+        (
+            {
+                "learners": {"naive": Learner(MF, is_naive=True), "ips": MF},
+                "propensities": [0.5],
+            },
+            BadPropensityError,
+        ),
+    ],
+)
+def test_failures_of_the_reference_unknown_settings_and_bad_propensities_are_errors(
+    settings: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        compare_learners(LOG, **{"test": TEST, "propensities": P, "n_repeats": 1} | settings)
 
 
 def test_how_it_shows_itself(comparison: Any) -> None:

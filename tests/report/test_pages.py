@@ -849,6 +849,40 @@ def test_a_leaderboard_names_ties_failures_and_the_leaky_protocol(made: dict[str
     assert "cannot be told" not in build_page(record).title
 
 
+def test_a_comparison_of_learners_names_those_that_failed(made: dict[str, Any]) -> None:
+    record = record_of(made["learners"])
+    failed = {"learner": "m", "reason": "no weights."}
+
+    assert record["failures"] == []
+    assert "m has no number: No weights." in build_page(record | {"failures": [failed]}).warnings
+    older = {name: value for name, value in record.items() if name != "failures"}
+    assert build_page(older).warnings == build_page(record).warnings
+
+
+def test_published_errors_stand_beside_the_best_of_every_protocol(made: dict[str, Any]) -> None:
+    record = record_of(made["leaderboard"])
+    published = {"learner": "MF", "metric": "mse", "value": 1.093, "source": "a paper"}
+    section = build_page(record | {"published": [published]}).sections[-1]
+    best = {
+        row["protocol"]: row
+        for row in record["rows"]
+        if row["metric"] == "mse" and row["verdict"] == "best"
+    }
+
+    shown = [[cell.text for cell in row] for row in section.tables[0].rows]
+    assert shown[0] == ["MF", "MSE", "1.093", "a paper"]
+    assert shown[1:] == [
+        [
+            row["learner"],
+            "MSE",
+            f"{row['mean']:.3f}",
+            f"best of this leaderboard: protocol {name!r}",
+        ]
+        for name, row in best.items()
+    ]
+    assert list(best) == ["paper", "leaky"]
+
+
 def test_cells_of_a_table_know_what_they_are_sorted_by() -> None:
     shown = make_table("", {"n": [1234, 0.5, None, "0.31 ± 0.02", "5 of 10", "45%", "−2"]})
     cells = [cells[0] for cells in shown.rows]

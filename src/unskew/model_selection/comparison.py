@@ -14,15 +14,23 @@ import numpy as np
 from scipy import special
 
 from unskew.data.checks import float_array
-from unskew.data.propensities import PropensitiesLike
+from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.result import Result
-from unskew.errors import BadPredictionError, UnknownNameError, UsageError
+from unskew.errors import (
+    BadPredictionError,
+    UnknownNameError,
+    UnskewError,
+    UnskewWarning,
+    UsageError,
+    warn_caller,
+)
 from unskew.estimators.intervals import adjust_p_values
 from unskew.evaluation.arguments import find_metrics, require_level
 from unskew.evaluation.random_test import compute_test_delta, estimate_on_test
 from unskew.metrics.logged import EMPTY_USER_VALUES, EmptyUsers
 from unskew.metrics.metric import Delta, Metric
+from unskew.model_selection.combinations import combine_settings
 from unskew.model_selection.fit_warnings import (
     count_unconverged,
     recorded_warnings,
@@ -69,6 +77,8 @@ class LearnerComparison(Result):
     """By test: how many of its cells are also in the training log."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """By learner: the model of the first repetition, fitted to the whole log."""
+    failures: Sequence[Mapping[str, str]] = ()
+    """Learners without a number: learner and reason."""
     backend: str | None = None
 
     def row(self, learner: str, *, metric: str, test: str = "test") -> Mapping[str, Any]:
@@ -99,6 +109,7 @@ class LearnerComparison(Result):
             "level": self.level,
             "n_seen": dict(self.n_seen),
             "rows": [dict(row) for row in self.rows],
+            "failures": [dict(row) for row in self.failures],
         }
 
     def _shown_columns(self) -> dict[str, list[Any]]:
@@ -121,7 +132,8 @@ class LearnerComparison(Result):
         return [
             f"means over {count_noun(self.n_repeats, 'repetition')}; {self.level:.0%} intervals "
             f"with test users as the sample; difference to {self.reference!r} paired by user, "
-            f"p-values adjusted by Holm; seconds per repetition, with the search{seen}"
+            f"p-values adjusted by Holm; seconds per repetition, with the search{seen}",
+            *(f"{row['learner']} has no number: {row['reason']}" for row in self.failures),
         ]
 
 
@@ -193,6 +205,9 @@ def compare_learners(
     estimated from the log alone. It can be used to choose among learners with the same
     propensities without a test.
 
+    A learner whose fit fails on this log is left out with a warning, and named in ``failures``.
+    A failure of the reference is an error, and so is a grid with an unknown setting.
+
     Examples
     --------
     >>> import numpy as np
@@ -213,6 +228,8 @@ def compare_learners(
     check_random_state("random_state", random_state)
     require_level(level)
     OneOf(tuple(EMPTY_USER_VALUES))("empty_users", empty_users)
+    if propensities is not None:
+        as_propensities(log, propensities)
     _require_models(learners)
     chosen = _find_test_metrics(metrics, relevance_threshold, empty_users)
     tests = _read_tests(test)
@@ -233,11 +250,22 @@ def compare_learners(
     jobs = [(name, seed) for name in contenders for seed in seeds]
     track: Track = progress_bar if verbose else no_progress
     fits: dict[str, list[_LearnerFit]] = {name: [] for name in contenders}
+    failures: dict[str, str] = {}
     n_unconverged, all_caught = 0, []
     for name, seed in track(jobs, label="learners", total=len(jobs)):
-        with recorded_warnings() as caught:
-            fit = _fit_learner(contenders[name], log, propensities, seed, search)
-            fits[name].append(fit.with_deltas(tests, chosen))
+        if name in failures:
+            continue
+        try:
+            with recorded_warnings() as caught:
+                fit = _fit_learner(contenders[name], log, propensities, seed, search)
+                fits[name].append(fit.with_deltas(tests, chosen))
+        except UnskewError as error:
+            if name in (first, NO_OFFSETS):
+                raise
+            failures[name] = str(error).splitlines()[0]
+            del fits[name]
+            warn_caller(UnskewWarning(f"{name!r} is left out: {failures[name]}"))
+            continue
         n_unconverged += count_unconverged(caught) > 0
         all_caught += caught
     repeat_warnings(
@@ -256,7 +284,8 @@ def compare_learners(
     ]
     models = {name: of_learner[0].model for name, of_learner in fits.items()}
     n_seen = {name: models[NO_OFFSETS].count_seen(ratings) for name, ratings in tests.items()}
-    return LearnerComparison(rows, first, n_repeats, level, n_seen, models, log.backend)
+    reasons = [{"learner": name, "reason": reason} for name, reason in failures.items()]
+    return LearnerComparison(rows, first, n_repeats, level, n_seen, models, reasons, log.backend)
 
 
 def _require_models(learners: Mapping[str, Any]) -> None:
@@ -366,6 +395,9 @@ def _contenders(learners: Mapping[str, Any]) -> dict[str, Learner]:
                 remedy="Give the learner another name.",
             )
     contenders = {name: _as_learner(learner) for name, learner in learners.items()}
+    for learner in contenders.values():
+        if learner.grid:
+            combine_settings(learner.tuned_as or learner.model, learner.grid)
     return contenders | {NO_OFFSETS: _make_baseline(contenders.values())}
 
 

@@ -36,6 +36,7 @@ from unskew.report.text import (
     interval_of,
     label_columns,
     select,
+    to_sentence,
 )
 from unskew.tables import count_noun
 
@@ -266,11 +267,7 @@ def build_learners_page(record: Record) -> Page:
             Tile(str(record["n_repeats"]), "repetitions"),
             Tile(str(len(fair)), "learners"),
         ),
-        tuple(
-            f"{n_seen:,} cells of {name} are also in the training log. Errors there are too small."
-            for name, n_seen in record["n_seen"].items()
-            if n_seen
-        ),
+        tuple(_learner_warnings(record)),
         tuple(_learner_sections(record)),
         (
             ("reference", record["reference"]),
@@ -278,6 +275,17 @@ def build_learners_page(record: Record) -> Page:
             ("p-values", "corrected for the number of learners by Holm's method"),
         ),
     )
+
+
+def _learner_warnings(record: Record) -> Iterator[str]:
+    for name, n_seen in record["n_seen"].items():
+        if n_seen:
+            yield (
+                f"{n_seen:,} cells of {name} are also in the training log. Errors there are too "
+                "small."
+            )
+    for failure in record.get("failures", ()):
+        yield f"{failure['learner']} has no number: {to_sentence(failure['reason'])}"
 
 
 def _is_higher_better(metric: str) -> bool:
