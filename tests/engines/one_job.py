@@ -11,6 +11,7 @@ import runpy
 import sys
 import warnings
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -61,19 +62,24 @@ def main() -> None:
     engine = SparkEngine(
         universe=(60, 40), collect_users=False, n_blocks=2, user="customer", item="film"
     )
-    model, scored, best = example["run_job"](log, engine)
+    models, scored, best = example["run_job"](log, engine)
     evaluate = example["evaluate"]
     lists = best.toArrow().to_pandas().sort_values(["customer", "position"])
     expected = example["best"].sort_values(["customer", "position"])
+    results = evaluate(scored.cache())
+    with TemporaryDirectory() as folder:
+        page = results[0].to_html(Path(folder, "report.html")).read_text()
+    pairs = zip(models, example["models"], strict=True)
     summary = {
         "session": type(session).__module__,
-        "evaluation": largest_difference(evaluate(scored.cache()), example["results"]),
+        "evaluation": largest_difference(results, example["results"]),
         "same_predictions": largest_difference(evaluate(same), example["results"]),
         "DuckDB": largest_difference(example["others"], example["results"]),
-        "objective": abs(model.objective_ / example["model"].objective_ - 1),
+        "objective": max(abs(there.objective_ / here.objective_ - 1) for there, here in pairs),
         "same_lists": lists["film"].tolist() == expected["film"].tolist(),
         "n_recommended": len(lists),
-        "n_users_on_driver": len(model.users_),
+        "n_users_on_driver": max(len(model.users_) for model in models),
+        "has_report": "<html" in page,
     }
     print(json.dumps(summary))
     session.stop()

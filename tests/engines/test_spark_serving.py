@@ -103,6 +103,7 @@ def test_one_job_gives_the_numbers_of_pandas_on_a_cluster_and_on_connect(master:
     assert summary["same_lists"]
     assert summary["n_recommended"] == 180
     assert summary["n_users_on_driver"] == 0
+    assert summary["has_report"]
 
 
 def test_a_model_without_users_on_spark_is_named() -> None:

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError
-from unskew.ranking import positions
+from unskew.ranking import candidates, positions
 from unskew.ranking.candidates import Candidates, select_users
 from unskew.ranking.positions import best_columns, best_items, items_by_user
 from unskew.types import Matrix
@@ -58,11 +58,23 @@ def test_a_nan_names_the_user_and_the_item() -> None:
         best_items(scores.__getitem__, 2, 4, 6, None)
 
 
-def test_the_seen_items_of_some_users_in_their_order() -> None:
+def test_the_seen_items_of_some_users_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Ratings.from_codes([2, 0, 2, 3], [1, 4, 0, 2], [1, 1, 1, 1], shape=(5, 5))
     seen = items_by_user(log)
 
+    monkeypatch.setattr(candidates, "USERS_AT_ONCE", 2)
     starts, items = select_users(seen, np.array([2, -1, 1, 0, 2], np.int32))
 
     by_user = [items[start:end].tolist() for start, end in pairwise(starts)]
     assert by_user == [[1, 0], [], [], [4], [1, 0]]
+
+
+@pytest.mark.parametrize("users", [[0, 1, 2, 3, 4], [1, 2, 3], [4], []])
+def test_the_seen_items_of_consecutive_users_are_not_copied(users: list[int]) -> None:
+    seen = items_by_user(Ratings.from_codes([2, 0, 2, 3], [1, 4, 0, 2], [1] * 4, shape=(5, 5)))
+
+    starts, items = select_users(seen, np.array(users, np.int32))
+
+    expected = [seen[1][seen[0][user] : seen[0][user + 1]].tolist() for user in users]
+    assert [items[start:end].tolist() for start, end in pairwise(starts)] == expected
+    assert items.size == 0 or np.shares_memory(items, seen[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from unskew.data.cells import all_or_sampled_cells, user_and_item
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.factorization.als import AlternatingLeastSquares
-from unskew.factorization.objective import Objective, sort_both_ways
+from unskew.factorization.objective import EntriesOfSides, Objective, sort_both_ways
 from unskew.factorization.penalty import Offsets, Penalty
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Solver
@@ -128,11 +128,17 @@ class ReweightedLeastSquares(RoundSolver):
     """
 
     objective: Objective
+    copies: EntriesOfSides = field(init=False)
+    """The cells of the bounds, whose weights every round replaces."""
     steps_per_advance: ClassVar[int] = STEPS_PER_ROUND
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "copies", self.objective.copy_entries())
 
     def _bound(self, factors: Factors, n_rounds: int) -> tuple[Solver[Any, Factors], Any]:
         smallest = max(MIN_ERROR, 0.5**n_rounds)
-        solver = ReducedObjective.of(self.objective.reweight_for_absolute_loss(factors, smallest))
+        bound = self.objective.reweight_for_absolute_loss(factors, smallest, self.copies)
+        solver = ReducedObjective.of(bound)
         return solver, solver.start_without_sweeps(factors)
 
     def _objective(self, factors: Factors) -> float:
@@ -162,6 +168,11 @@ class ReweightedSweeps(Solver[ReweightedState, Factors]):
     """
 
     objective: Objective
+    copies: EntriesOfSides = field(init=False)
+    """The cells of the bounds, whose weights every sweep replaces."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "copies", self.objective.copy_entries())
 
     def start(self, factors: Factors, /) -> ReweightedState:
         return ReweightedState(factors, factors, 1.0, self._evaluate(factors))
@@ -178,7 +189,7 @@ class ReweightedSweeps(Solver[ReweightedState, Factors]):
 
     def _sweep(self, factors: Factors, n_sweeps: int) -> Factors:
         smallest = max(MIN_ERROR, SWEEP_DECAY**n_sweeps)
-        bound = self.objective.reweight_for_absolute_loss(factors, smallest)
+        bound = self.objective.reweight_for_absolute_loss(factors, smallest, self.copies)
         return AlternatingLeastSquares(bound).sweep(factors)
 
     def _evaluate(self, factors: Factors) -> float:

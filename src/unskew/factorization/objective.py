@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ from unskew.tables import count_noun
 from unskew.threads import Workers, interruptible_ranges
 from unskew.types import Floats, IntVector, Matrix, RowStarts, Vector
 
+EntriesOfSides: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""The entries of the cells sorted by user, and of the same cells sorted by item."""
 MAX_TASKS = 16
 CELLS_PER_TASK = 25_000
 """The number of tasks depends on the size of the log alone, and their sums are added in order:
@@ -392,21 +394,31 @@ class Objective:
         losses = self.workers.map(lambda rows: add_absolute_loss(rows, *arguments), cells.tasks)
         return float(sum(losses))
 
-    def reweight_for_absolute_loss(self, factors: Factors, min_error: float) -> Objective:
+    def copy_entries(self) -> EntriesOfSides:
+        """The entries of the cells by user and by item, for other weights."""
+        return self.by_user.entries.copy(), self.by_item.entries.copy()
+
+    def reweight_for_absolute_loss(
+        self, factors: Factors, min_error: float, copies: EntriesOfSides
+    ) -> Objective:
         """The squared objective that bounds this one's absolute loss from above at ``factors``.
 
-        abs(e) <= e^2 / (2 m) + m / 2 with m = max(abs(error of factors), ``min_error``).
+        abs(e) <= e^2 / (2 m) + m / 2 with m = max(abs(error of factors), ``min_error``). Its cells
+        are ``copies``, made by :meth:`copy_entries`, whose weights are replaced.
         """
         user, item = factors.user_side, factors.item_side
 
         def reweight(
-            cells: SortedCells, solved: tuple[Floats, Floats], opposite: tuple[Floats, Floats]
+            cells: SortedCells,
+            solved: tuple[Floats, Floats],
+            opposite: tuple[Floats, Floats],
+            reweighted: npt.NDArray[Any],
         ) -> SortedCells:
             """The cells with weights w / (2 max(abs(e), min_error)), e being the current errors."""
             from unskew.kernels.rows import reweight_absolute
 
             rows = self.as_opposite_rows(*opposite), self.as_solved_rows(*solved)
-            float_type, reweighted = rows[0].dtype.type, cells.entries.copy()
+            float_type = rows[0].dtype.type
             offset = float_type(factors.global_offset)
             arguments = cells.cells, offset, *rows, float_type(min_error)
             self.workers.map(
@@ -416,8 +428,8 @@ class Objective:
 
         return replace(
             self,
-            by_user=reweight(self.by_user, user, item),
-            by_item=reweight(self.by_item, item, user),
+            by_user=reweight(self.by_user, user, item, copies[0]),
+            by_item=reweight(self.by_item, item, user, copies[1]),
         )
 
     def _shared_gram(self, opposite: Floats) -> Floats:

@@ -24,6 +24,9 @@ from unskew.types import BoolVector, IntVector, RowStarts, Scores, SeenItems
 CandidatesLike: TypeAlias = npt.ArrayLike | object
 """Item ids for all users, or a frame of users and items."""
 
+USERS_AT_ONCE = 1 << 14
+"""Users whose items are copied at once: an index takes twice the memory of the items."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
@@ -132,12 +135,24 @@ def read_candidates(
 
 
 def select_users(seen: SeenItems, users: IntVector) -> SeenItems:
-    """The seen items of the given users, in their order; -1 is a user who has seen none."""
+    """The seen items of the given users, in their order; -1 is a user who has seen none.
+
+    The items of consecutive users, such as all of them, are not copied.
+    """
     all_starts, all_items = seen
+    first = int(users[0]) if users.size else 0
+    if first >= 0 and np.array_equal(users, np.arange(first, first + users.size)):
+        starts = all_starts[first : first + users.size + 1]
+        return starts - starts[0], all_items[starts[0] : starts[-1]]
     length = np.where(users >= 0, np.diff(all_starts, append=0)[users], 0)
     starts = np.concatenate([[0], np.cumsum(length)])
-    index = np.arange(starts[-1]) + np.repeat(all_starts[users] - starts[:-1], length)
-    return starts, all_items[index]
+    moved, items = all_starts[users] - starts[:-1], np.empty(starts[-1], all_items.dtype)
+    for first in range(0, users.size, USERS_AT_ONCE):
+        rows = slice(first, first + USERS_AT_ONCE)
+        part = slice(starts[first], starts[min(first + USERS_AT_ONCE, users.size)])
+        index = np.arange(part.start, part.stop) + np.repeat(moved[rows], length[rows])
+        items[part] = all_items[index]
+    return starts, items
 
 
 def keep_candidates(log: Ratings, candidates: Candidates) -> BoolVector:
