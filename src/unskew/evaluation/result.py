@@ -599,7 +599,9 @@ class Evaluation(Result):
                 float(abs(each.bias).max())
                 for each in self.estimates.values()
                 if each.bias is not None
-                and (abs(each.bias) > SMALL_BIAS * each.covariance.diagonal() ** 0.5).any()
+                and (
+                    abs(each.bias) > SMALL_BIAS * np.sqrt(each.covariance.diagonal().clip(0.0))
+                ).any()
             ),
             default=0.0,
         )

@@ -35,6 +35,7 @@ from unskew.propensity.model import (
     require_universe,
 )
 from unskew.settings import Number, WholeNumber, setting
+from unskew.tables import count_noun
 from unskew.types import IntVector, Matrix, Vector
 
 MAX_LEVELS = 50
@@ -408,7 +409,7 @@ def _require_sample(mcar: SampleLike | None) -> SampleLike:
     if mcar is None:
         raise UsageError(
             "naive Bayes compares the log with ratings of cells chosen at random, "
-            "and `mcar` has none.",
+            "and none were passed.",
             parameter="mcar",
             remedy="Pass them as `mcar=...`; a thousand give narrow intervals. "
             "Without such ratings, use LogisticPropensity or PopularityPropensity, which cannot "
@@ -464,8 +465,9 @@ def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
         raise empty_frame_error()
     values = float_array(list(count_by_rating), "ratings", BadRatingError)
     if not np.isfinite(values).all():
+        n_bad = int(sum(np.asarray(list(count_by_rating.values()))[~np.isfinite(values)]))
         raise BadRatingError(
-            "some ratings are NaN or infinite.",
+            f"{count_noun(n_bad, 'rating')} of the log must not be NaN or infinite.",
             parameter="rating",
             remedy="Drop those rows: a cell without a rating is an unobserved cell.",
         )
