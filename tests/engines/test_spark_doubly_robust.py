@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'un
 
 from unskew.engines.spark import imputation
 from unskew.engines.spark.frame import SparkLog
-from unskew.engines.spark.predictions import SparkPredictionSweeps
+from unskew.engines.spark.pseudo_outcome import SparkPredictionSweeps
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:PySpark does not yet fully support pandas:FutureWarning",

@@ -206,10 +206,13 @@ def test_finished_rounds_are_not_repeated(tmp_path: Path, monkeypatch: pytest.Mo
     )
 
 
+@pytest.mark.parametrize("kind", [DRV2, StableDR], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("changed", [{"max_iter": 9}, {"tol": 0.1}, {"n_rounds": 2}, {"l2": 2.0}])
-def test_a_checkpoint_of_other_settings_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_settings_is_refused(
+    kind: Any, changed: dict[str, Any], tmp_path: Path
+) -> None:
     """`max_iter` and `tol` change where the next round starts."""
-    log, model = log_of(30, 20), DRV2(2, max_iter=3, tol=0.0)
+    log, model = log_of(30, 20), kind(2, max_iter=3, tol=0.0)
     copy(model).fit(log, PROPENSITIES, checkpoint=tmp_path / "state")
 
     with pytest.raises(UsageError, match="belongs to another log"):

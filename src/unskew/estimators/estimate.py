@@ -269,12 +269,11 @@ class Estimate:
             return 0.0
         return self.ratio_bias.of(self._contrast(model, None), self.plain_std_error(model))
 
-    def known_std_error(self, first: int, second: int | None = None) -> float | None:
+    def known_std_error(self, model: int) -> float | None:
         """The standard error if the propensities were known; None if they are."""
         if self.known_covariance is None:
             return None
-        contrast = self._contrast(first, second)
-        return math.sqrt(max(float(contrast @ self.known_covariance @ contrast), 0.0))
+        return math.sqrt(max(float(self.known_covariance[model, model]), 0.0))
 
     def _contrast(self, first: int, second: int | None) -> Vector:
         contrast = np.zeros(self.value.size)

@@ -132,15 +132,15 @@ def require_weight_transform(weight_transform: object) -> None:
         )
 
 
-def require_cluster(cluster: object, valid: Sequence[str] = CLUSTERS) -> None:
+def require_cluster(cluster: object) -> None:
     if isinstance(cluster, str) and cluster == "None":
         raise UsageError(
-            f"`cluster` must be None without quotes, or one of {', '.join(valid)}; got 'None'.",
+            f"`cluster` must be None without quotes, or one of {', '.join(CLUSTERS)}; got 'None'.",
             parameter="cluster",
             value=cluster,
         )
-    if not (cluster is None or (isinstance(cluster, str) and cluster in valid)):
-        raise UnknownNameError("cluster", cluster, ("None", *valid))
+    if not (cluster is None or (isinstance(cluster, str) and cluster in CLUSTERS)):
+        raise UnknownNameError("cluster", cluster, ("None", *CLUSTERS))
 
 
 def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log: Ratings) -> None:

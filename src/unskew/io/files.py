@@ -107,14 +107,9 @@ def refuse_truncation(source: FileSource) -> Iterator[None]:
         raise cause
 
 
-def write_table(
-    columns: Mapping[str, Sequence[Any]],
-    name: str,
-    *,
-    format: Format | None = None,  # noqa: A002
-) -> None:
+def write_table(columns: Mapping[str, Sequence[Any]], name: str) -> None:
     """Write columns of one length to a file, completely or not at all; ``-`` is standard output."""
-    content = _encode(dict(columns), choose_format(name, format), name)
+    content = _encode(dict(columns), choose_format(name), name)
     if name != STANDARD_STREAM:
         is_gzipped = name.endswith(".gz")
         write_file(name, gzip.compress(content, mtime=0) if is_gzipped else content)

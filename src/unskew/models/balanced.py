@@ -77,7 +77,7 @@ class BalancedFactorization(RatingFactorization):
     history_ : the objective of the last round. Its first entry is inf: users are solved first.
     """
 
-    NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose"})
+    _NOT_IN_FINGERPRINT: ClassVar = frozenset({"n_threads", "verbose"})
     """``max_iter`` and ``tol`` change the steps: a round continues where the last one stopped."""
 
     _: KW_ONLY

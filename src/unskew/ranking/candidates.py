@@ -126,7 +126,7 @@ def read_candidates(
         chosen = replace(chosen, lists=group_items(cells, len(users), len(items)))
     elif candidates is not None:
         is_listed = np.zeros(len(items), bool)
-        is_listed[_find_known(candidates, items, "item")] = True
+        is_listed[_find_items(candidates, items)] = True
         chosen = replace(chosen, is_listed=is_listed)
     if exclude is None:
         return chosen
@@ -204,11 +204,12 @@ def _read_frame(users: Ids, items: Ids, candidates: object) -> CellNumbers:
     """The cells of a frame of users and items; users without a test are ignored."""
     frame = open_frame(candidates)
     user = find_codes(id_column(frame, find_column("user", None, frame.columns)), users)
-    item = _find_known(id_column(frame, find_column("item", None, frame.columns)), items, "item")
+    item = _find_items(id_column(frame, find_column("item", None, frame.columns)), items)
     return np.unique(cell_numbers(user, item, len(items))[user >= 0])
 
 
-def _find_known(ids: CandidatesLike, vocabulary: Ids, kind: str) -> IntVector:
+def _find_items(ids: CandidatesLike, vocabulary: Ids) -> IntVector:
+    """The code of each candidate; an error if one is not in the vocabulary of items."""
     ids = as_ids(ids)  # type: ignore[arg-type]
     if ids.size == 0:
         raise UsageError("`candidates` is empty: nothing can be ranked.", parameter="candidates")
@@ -217,13 +218,13 @@ def _find_known(ids: CandidatesLike, vocabulary: Ids, kind: str) -> IntVector:
     if is_unknown.any():
         row = int(is_unknown.argmax())
         raise UnknownIdError(
-            f"{int(is_unknown.sum())} of {codes.size} candidates are not {kind}s that can be "
+            f"{int(is_unknown.sum())} of {codes.size} candidates are not items that can be "
             f"scored; the first is {format_id(ids[row])} at row {row}"
             f"{describe_id_types(ids, vocabulary)}.",
             parameter="candidates",
             value=ids[row],
             where=f"row {row}",
-            remedy=f"Build the log with {kind}s=[all {kind} ids], or leave them out.",
+            remedy="Build the log with items=[all item ids], or leave them out.",
         )
     return codes
 

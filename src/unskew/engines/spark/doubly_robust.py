@@ -20,7 +20,7 @@ from unskew.engines.spark.imputation import (
     ImputedUsers,
     fit_imputation,
 )
-from unskew.engines.spark.predictions import (
+from unskew.engines.spark.pseudo_outcome import (
     PredictedItems,
     PredictedUsers,
     SparkPredictionSweeps,
