@@ -90,8 +90,8 @@ COMMANDS.add(
     "--candidates",
     type=options.INPUT_FILE,
     metavar="FILE",
-    help="What each request could show: a file of requests and items, or of items. By default all "
-    "items of LOG.",
+    help="What each request could show: a file of requests and items, of users and items, or of "
+    "items. By default all items of LOG.",
 )
 @click.option(
     "--exclude",
