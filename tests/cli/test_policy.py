@@ -177,18 +177,20 @@ def test_candidates_can_be_listed_by_user(
     assert json.loads(listed.stdout)["rows"] == json.loads(run(*arguments).stdout)["rows"]
 
 
-def test_two_policies_are_compared(folder: Path) -> None:
+def test_two_policies_are_compared(folder: Path, tmp_path: Path) -> None:
     arguments = (
         *("policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY),
         *("--target", "new=p_new", "--target", "same=p", "--estimator", "snips,snrips"),
         *("--compare", "new", "same"),
     )
-    printed = run(*arguments)
+    page = tmp_path / "page.html"
+    printed = run(*arguments, "-o", str(page))
     record = json.loads(run(*arguments, "--json").stdout)
     gated = run(*arguments, "--fail-if", "compare.snips.difference.new>0.1")
 
     assert printed.exit_code == 0, printed.output
     assert "new minus same" in printed.stdout
+    assert "new minus same" in page.read_text()
     rows = record["comparisons"]
     assert [(row["first"], row["second"]) for row in rows] == [("new", "same")] * 2
     with_logged = [row for row in record["differences"] if row["first"] == "new"]

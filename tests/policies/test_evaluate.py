@@ -523,7 +523,31 @@ def test_the_best_of_several_policies_can_look_better_by_chance(
     assert (headline.estimator, headline.policy) == ("ips", "p0")
     assert (headline.better, headline.describe({})) == (better, others)
     assert (" of 3 policies" in make_page(result)) == (len(values) == 3)
-    assert ("highest value and" in result.describe()) == (len(values) == 3)
+    assert ("highest value of 3 policies and" in result.describe()) == (len(values) == 3)
+
+
+@pytest.mark.parametrize(
+    ("n_intervals", "rank"),
+    [
+        (2, "has the highest value of the 2 policies with an interval, one of which"),
+        (1, "is the only policy with an interval."),
+    ],
+)
+def test_the_headline_ranks_policies_with_an_interval(n_intervals: int, rank: str) -> None:
+    names = ("p0", "p1", "p2")
+    checks = tuple(
+        WeightCheck(name, "slate", None, 1.0, 0.1, 0.6, 1.4, n_positive=1, effective=1, largest=1)
+        for name in names[n_intervals:]
+    )
+    estimate = Estimate(np.array([1.0, 0.5, 9.0, 0.0]), np.diag([1.0, 1.0, 1.0, 0.0]), 1000)
+    result = PolicyEvaluation(
+        names, ("ips",), {"ips": estimate}, {"ips": (*names, "logged")},
+        0.95, "user", 1000, 2000, 2, checks,
+    )  # fmt: skip
+
+    assert result.headline().policy == "p0"
+    assert f"It {rank}" in make_page(result)
+    assert f"'p0' by ips {rank.split(',')[0].rstrip('.')} and" in result.describe()
 
 
 def test_the_headline_claims_too_much_in_5_percent_of_logs_for_any_number_of_policies() -> None:
