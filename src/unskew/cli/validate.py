@@ -81,6 +81,9 @@ def _validate_impressions(request: ValidationRequest, *, as_json: bool) -> None:
         console.print(validation.file, style="bold")
         for role, name in validation.columns.items():
             print_lines(console, [f"{role} column".ljust(20) + name])
+        if validation.other_columns:
+            others = ", ".join(validation.other_columns)
+            print_paragraph(console, "other columns".ljust(20) + others)
         print_paragraph(console, validation.log)
         for finding in validation.findings:
             count = count_noun(finding.count, "case")

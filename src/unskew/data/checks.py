@@ -173,6 +173,7 @@ def require_rows(
     parameter: str,
     error_type: type[DataError],
     remedy: str,
+    shell_remedy: str | None = None,
     subject: str = "",
 ) -> None:
     """Raise an error unless all rows are valid: how many are not, and the first of them."""
@@ -185,6 +186,7 @@ def require_rows(
             value=float(values[row]),
             where=name_row(row),
             remedy=remedy,
+            shell_remedy=shell_remedy,
         )
 
 
