@@ -824,6 +824,17 @@ def test_an_end_of_the_grid_is_pointed_out(made: dict[str, Any]) -> None:
     assert build_page(record).warnings == ("the grid of l2 may be too narrow",)
 
 
+def test_a_search_without_propensities_claims_nothing_about_all_cells(
+    made: dict[str, Any],
+) -> None:
+    record = record_of(made["cross_validation"])
+    unweighted = build_page(record | {"is_weighted": False})
+
+    assert "over all cells by IPS" in build_page(record).lead
+    assert "on held-out ratings, unweighted" in unweighted.lead
+    assert ("weights", "none, as no propensities were given") in unweighted.facts
+
+
 def test_the_headline_has_the_settings_that_the_rule_chose(made: dict[str, Any]) -> None:
     record = record_of(made["cross_validation"])
     chosen = {name: record["rows"][2][name] for name in record["best_params"]}
