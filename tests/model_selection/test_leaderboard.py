@@ -354,9 +354,7 @@ def test_without_propensities_there_is_the_sample_only() -> None:
 def test_a_wrong_value_in_a_propensity_matrix_is_named() -> None:
     matrix = np.full((3, 4), 0.5)
     matrix[1, 2] = 0.0
-    with pytest.raises(
-        BadPropensityError, match="is 0, at user row 1 and item column 2"
-    ):
+    with pytest.raises(BadPropensityError, match="is 0, at user row 1 and item column 2"):
         check_propensity_matrix(matrix)
     with pytest.raises(BadPropensityError, match=r"got shape \(4,\)"):
         check_propensity_matrix(np.full(4, 0.5))
