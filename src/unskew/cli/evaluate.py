@@ -160,11 +160,14 @@ def evaluate(
 
 def _name_better(comparison: dict[str, Any]) -> str:
     """The better model of a comparison, and whether to doubt it, such as ``a, not reliable``."""
+    from unskew.estimators import corrects_selection
     from unskew.tables import UNDECIDED
 
     premise = comparison["premise"] or {"doubt": None, "sees_ratings": True}
     better = comparison["better"] or UNDECIDED
-    if comparison["better"] and premise["doubt"]:
+    if comparison["better"] and not corrects_selection(comparison["estimator"]):
+        better += ", not corrected"
+    elif comparison["better"] and premise["doubt"]:
         better += ", not reliable"
     elif comparison["better"] and not premise["sees_ratings"]:
         better += " is ahead"
