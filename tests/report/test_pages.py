@@ -318,13 +318,15 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
     assert rest.startswith(" Adjusted for items only, m is ahead of far by 2.000 MAE [")
     assert rest.endswith(
         "]. If people rate what they like, or if the propensities leave out anything else, the "
-        "order can also be the other way round. (The plain average says m, by 2.000.)"
+        "order can also be the other way round, or the difference much larger. (The plain average "
+        "says m, by 2.000.)"
     )
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     assert headline(judged_blindly(tied, metrics=["mae"])).endswith(
         "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]. Not told apart "
         "does not mean equal. If people rate what they like, or if the propensities leave out "
-        "anything else, either can be better. (The plain average cannot tell them apart on MAE.)"
+        "anything else, either can be better, by more than this interval says. (The plain "
+        "average cannot tell them apart on MAE.)"
     )
     assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
         "This log cannot say what MAE m has over all users and items. Adjusted for items only, m "
@@ -506,20 +508,20 @@ def test_weights_that_change_nothing_give_no_verdict() -> None:
         True,
     )
     assert same.headline[1][0].startswith(
-        f" Possible reasons: people do not rate what they like here; the {size} ratings were not "
-        "drawn at random from all cells; selection depends on more than the rating. With these "
+        f" Possible reasons: the {size} ratings were not drawn at random from all cells; selection "
+        "depends on more than the rating; people do not rate what they like here. With these "
         "propensities, "
     )
     assert (
-        "Unless the first reason is the right one, the order can also be the other way round."
-        in same.title
+        "Unless the last reason is the right one, the order can also be the other way round, or "
+        "the difference much larger." in same.title
     )
     assert "If they were really drawn at random and name" in same.assumptions[-1]
     assert "beats" not in same.title
     assert "So this result is not safe." in " ".join(same.assumptions)
     assert same.sections[0].title == "Differences"
     few = judged_with(rng.choice(WORLD.log.rating, 60))
-    assert "here; 60 random ratings are too few to show it; the 60 ratings were" in few.title
+    assert "the rating; 60 random ratings are too few to show selection; people" in few.title
     random = judged_with(rng.choice(WORLD.truth.ravel(), 60, replace=False))
     assert random.title.startswith("If the 60 ratings were really drawn at random and")
 
@@ -531,8 +533,8 @@ def test_even_weights_of_supplied_propensities_are_pointed_out() -> None:
     assert headline(record_of(found)).startswith(
         "This log cannot say which model is better: the correction, which should remove "
         "self-selection, changed almost nothing. "
-        "Possible reasons: the log has ratings of almost random cells; the propensities leave out "
-        "why people rate. With these propensities, "
+        "Possible reasons: the propensities leave out why people rate; the log has ratings of "
+        "almost random cells. With these propensities, "
     )
 
 
@@ -623,7 +625,7 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
         assert says.endswith(
             " This evaluation cannot say which model is better, unless what the propensities leave "
             "out has nothing to do with the errors of the models. If it has, the order can also "
-            "be the other way round."
+            "be the other way round, or the difference much larger."
         )
         assert "unskew.evaluate_random_test" in page.assumptions[-1]
     assert "does not tell the two models apart if what" in page.sections[0].text

@@ -78,7 +78,9 @@ class SpecificationTest:
                 f"fifth of them is off by {self.largest_difference:+.1%} "
                 f"({format_p_value(self.p_value)}).",
                 remedy="Use propensities that depend on users and items: LogisticPropensity with "
-                "`user_offsets=True` and `item_offsets=True`. If it has both, lower its `ridge`.",
+                "`user_offsets=True` and `item_offsets=True`. If it has both, lower its `ridge`. "
+                "Such propensities do not see ratings: if people rate what they like, score the "
+                "models on random ratings instead (`unskew.evaluate_random_test`).",
             )
 
 

@@ -557,17 +557,17 @@ class Evaluation(Result):
             if not (is_even or estimation.sample_p_value > ALIKE):
                 return None
             size = f"{estimation.sample.size:,}"
-            few = "" if is_even else f"{size} random ratings are too few to show it; "
+            few = "" if is_even else f"{size} random ratings are too few to show selection; "
             return (
-                f"Possible reasons: people do not rate what they like here; {few}the {size} "
-                "ratings were not drawn at random from all cells; selection depends on more than "
-                "the rating"
+                f"Possible reasons: the {size} ratings were not drawn at random from all cells; "
+                f"selection depends on more than the rating; {few}people do not rate what they "
+                "like here"
             )
         if not is_even:
             return None
         return (
-            "Possible reasons: the log has ratings of almost random cells; the propensities leave "
-            "out why people rate"
+            "Possible reasons: the propensities leave out why people rate; the log has ratings of "
+            "almost random cells"
         )
 
     @property

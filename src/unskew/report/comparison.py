@@ -212,6 +212,11 @@ def find_flip(record: Record, metric: str) -> float | None:
     return _make_pair_finding(record, metric).flips_at
 
 
+def is_tied(record: Record, metric: str) -> bool:
+    """Whether the headline compares two models that are not told apart."""
+    return len(record["models"]) > 1 and _make_pair_finding(record, metric).is_tie
+
+
 def write_headline(record: Record, metric: str) -> Headline:
     """The verdict with its condition, or that there is none; first corrected, then naive."""
     claim = find_claim(record, metric)
@@ -254,7 +259,7 @@ def write_headline(record: Record, metric: str) -> Headline:
         )
         second = (
             f" {record['no_correction']}. With these propensities, {finding.cautious}."
-            f"{finding.others} Unless the first reason is the right one, {finding.if_wrong}."
+            f"{finding.others} Unless the last reason is the right one, {finding.if_wrong}."
             f"{finding.remark}"
         )
     elif claim == "unexplained":
@@ -332,7 +337,9 @@ def _make_pair_finding(record: Record, metric: str) -> Finding:
         verdict=_describe_tie(record, row) if is_tie else describe_comparison(row),
         cautious=describe_comparison(row, verb="is ahead of"),
         flips_at=record.get("flips_at") if is_fragile else None,
-        if_wrong="either can be better" if is_tie else "the order can also be the other way round",
+        if_wrong="either can be better, by more than this interval says"
+        if is_tie
+        else "the order can also be the other way round, or the difference much larger",
         is_tie=is_tie,
         plain=""
         if plain is None or corrected is None

@@ -37,6 +37,7 @@ from unskew.report.comparison import (
     find_claim,
     find_flip,
     fits_universe,
+    is_tied,
     names_unexplained,
     usable_estimators,
     write_headline,
@@ -84,7 +85,7 @@ TOLD_APART: dict[Claim, str] = {
     "transformed": "The weight transform has changed this result by more than the intervals allow, "
     "so none of them tells the two models apart.",
     "unchanged": "An interval that excludes zero does not tell the two models apart unless the "
-    "first reason in the headline is the right one.",
+    "last reason in the headline is the right one.",
     "unexplained": "An interval that excludes zero does not tell the two models apart if what the "
     "propensities leave out has to do with the errors of the models.",
 }
@@ -92,7 +93,7 @@ TOLD_APART: dict[Claim, str] = {
 IF_RIGHT = (
     "An interval that excludes zero tells the two models apart, if the propensities are right."
 )
-NOT_BY_NAIVE = " The interval of Naive never does, because it is not corrected for selection."
+NOT_BY_NAIVE = " The interval of Naive never does, because Naive ignores selection."
 ONLY_NAIVE = "No corrected estimate has an interval, so this chart tells no models apart."
 COLLECT = (
     "collect ratings of random cells and score the models on them (`unskew.evaluate_random_test`). "
@@ -206,12 +207,19 @@ def list_assumptions(record: Record) -> Iterator[str]:
     names_order = names_order and not names_unexplained(record, claim)
     if record.get("robustness") and names_order and find_flip(record, metric) is None:
         yield record["robustness"]
-    step = _find_next_step(record, claim)
+    step = _find_next_step(record, metric, claim)
     if step:
         yield f"Next step: {step}"
 
 
-def _find_next_step(record: Record, claim: Claim) -> str:
+def _ask_for_more(record: Record, metric: str) -> str:
+    """What else must hold if two models are not told apart."""
+    if not is_tied(record, metric):
+        return ""
+    return ", and if differences as large as the interval allows do not matter"
+
+
+def _find_next_step(record: Record, metric: str, claim: Claim) -> str:
     """What to do next; empty if no estimate is usable or none rests on propensities."""
     if claim == "plain":
         return "estimate propensities and pass them, so that selection is corrected"
@@ -229,9 +237,10 @@ def _find_next_step(record: Record, claim: Claim) -> str:
         return "leave the weight transform out"
     if record.get("n_random"):
         count = f"{count_noun(record['n_random'], 'random rating')}"
+        origin = "First find out how they were drawn. " if claim == "unchanged" else ""
         return (
-            f"you already have {count}. If they were really drawn at random and name users and "
-            "items, and no model was trained on them, score the models on them: "
+            f"you already have {count}. {origin}If they were really drawn at random "
+            "and name users and items, and no model was trained on them, score the models on them: "
             "`unskew.evaluate_random_test`. `unskew.plan_random_sample` says whether they are "
             "enough"
         )
@@ -239,8 +248,8 @@ def _find_next_step(record: Record, claim: Claim) -> str:
         return f"find propensities that pass the check. Or {COLLECT}"
     if claim == "verdict" and not record.get("propensities"):
         return (
-            "none if your system logged ratings with exactly these probabilities. If they were "
-            f"guessed or fitted, {COLLECT}"
+            "none if your system logged ratings with exactly these probabilities"
+            f"{_ask_for_more(record, metric)}. If they were guessed or fitted, {COLLECT}"
         )
     return COLLECT
 
@@ -267,7 +276,7 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
     if record["differences"]:
         is_doubted = fails_item_check(record) and claim in ("adjusted", "verdict")
         text = DIFFERENCES + TOLD_APART.get("unexplained" if is_doubted else claim, IF_RIGHT)
-        if claim == "verdict" and not is_doubted and "naive" in record["estimators"]:
+        if claim != "plain" and "naive" in record["estimators"]:
             text += NOT_BY_NAIVE
         yield Section("Differences", text, tuple(difference_charts(record)))
     text = describe_estimators(record["estimators"])
