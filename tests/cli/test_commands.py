@@ -594,6 +594,15 @@ def test_usage_errors_exit_with_2(arguments: tuple[str, ...]) -> None:
     assert "Error: " in result.stderr
 
 
+def test_an_option_that_takes_one_value_is_refused_twice() -> None:
+    result = run("evaluate", "log.csv", *EVALUATE, "-o", "a.json", "-o", "b.html")
+
+    assert result.exit_code == 2
+    assert "-o/--output takes one value, and got several. Pass one." in result.stderr
+    assert not Path("a.json").exists()
+    assert not Path("b.html").exists()
+
+
 def test_bad_files_are_named_with_their_place() -> None:
     Path("bad.csv").write_text("user,item,rating,prediction\n1,2,3,4\n1,3,x,4\n")
     Path("latin.csv").write_bytes(b"user,item,rating\n1,caf\xe9,3\n")
@@ -677,6 +686,17 @@ def test_validate_counts() -> None:
     assert sum(count for _, count in found["histogram"]) == found["n_rows"]
     assert "can be used as a log." in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no file can have such a name")
+def test_validate_writes_out_controls_in_the_name_of_a_file() -> None:
+    name = "a\x1b[31m.csv"
+    Path(name).write_bytes(Path("log.csv").read_bytes())
+
+    shown = fine("validate", name).stdout
+
+    assert shown.startswith("a\\x1b[31m.csv\n")
+    assert "\x1b" not in shown
 
 
 def test_validate_says_everything_that_is_wrong() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from command_line import run
-from unskew.cli import COMMANDS, main
+from unskew.cli import COMMANDS, main, options
 from unskew.cli.options import DeclaredName
 from unskew.cli.program import RUNNING_COMMAND, format_option, render_message
 from unskew.errors import UsageError
@@ -132,3 +133,16 @@ def test_a_page_is_asked_for_by_o_alone(command: str) -> None:
 
 def test_a_command_without_a_page_does_not_offer_one() -> None:
     assert "No such option" in run("split", "log.csv", "--html", "x.html").stderr
+
+
+def test_a_file_whose_path_has_an_equals_sign_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "a=b.csv"
+    file.write_text("x")
+
+    def parse(text: str) -> dict[str, str]:
+        return options.parse_named_files(cast(Any, None), cast(Any, None), (text,))
+
+    assert parse(str(file)) == {"a=b": str(file)}
+    assert parse(f"name={file}") == {"name": str(file)}
+    with pytest.raises(click.BadParameter, match=r"no file 'q\.csv' \('p=q\.csv' was read as NAME"):
+        parse("p=q.csv")

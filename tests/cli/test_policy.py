@@ -157,18 +157,40 @@ def test_a_uniform_log_and_a_saved_model(
     assert rows[1]["estimate"] != pytest.approx(expected.value("mf").estimate)
 
 
-def test_two_policies_are_compared(folder: Path) -> None:
+def test_candidates_can_be_listed_by_user(
+    folder: Path, world: ImpressionSimulation, tmp_path: Path
+) -> None:
+    users, items = world.log.users, world.log.items
+    by_user = {
+        "user_id": np.repeat(users, items.size),
+        "item_id": np.tile(items, users.size),
+    }
+    write_table({name: ids.tolist() for name, ids in by_user.items()}, str(tmp_path / "c.csv"))
+    arguments = (
+        *("policy", "evaluate", str(folder / "shown.csv"), "--logging", "uniform", "--json"),
+        *("--ranking", "new_position", "--estimator", "iips,pi"),
+    )
+
+    listed = run(*arguments, "--candidates", str(tmp_path / "c.csv"))
+
+    assert listed.exit_code == 0, listed.output
+    assert json.loads(listed.stdout)["rows"] == json.loads(run(*arguments).stdout)["rows"]
+
+
+def test_two_policies_are_compared(folder: Path, tmp_path: Path) -> None:
     arguments = (
         *("policy", "evaluate", str(folder / "shown.csv"), *PROBABILITY),
         *("--target", "new=p_new", "--target", "same=p", "--estimator", "snips,snrips"),
         *("--compare", "new", "same"),
     )
-    printed = run(*arguments)
+    page = tmp_path / "page.html"
+    printed = run(*arguments, "-o", str(page))
     record = json.loads(run(*arguments, "--json").stdout)
     gated = run(*arguments, "--fail-if", "compare.snips.difference.new>0.1")
 
     assert printed.exit_code == 0, printed.output
     assert "new minus same" in printed.stdout
+    assert "new minus same" in page.read_text()
     rows = record["comparisons"]
     assert [(row["first"], row["second"]) for row in rows] == [("new", "same")] * 2
     with_logged = [row for row in record["differences"] if row["first"] == "new"]
@@ -301,6 +323,10 @@ def test_validate_reports_what_is_doubtful(columns: Columns, folder: Path, tmp_p
     good = run("validate", "--impressions", str(folder / "shown.csv"), *PROBABILITY)
     assert good.exit_code == 0, good.output
     assert "can be used as a log of impressions" in good.stdout
+    assert "other columns       new_position, p_new" in good.stdout
+
+    as_ratings = run("validate", str(folder / "shown.csv"))
+    assert "use `unskew validate --impressions`" in " ".join(as_ratings.stderr.split())
 
     constant = dict(columns) | {"p": [1.0] * len(columns["p"])}
     write_table(constant, str(tmp_path / "constant.csv"))

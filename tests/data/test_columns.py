@@ -61,6 +61,13 @@ def test_no_candidate_is_an_error_that_names_the_default() -> None:
         find_column("rating", None, ["a"], takes_number=True)
 
 
+def test_a_log_of_shown_items_is_sent_to_impressions() -> None:
+    with pytest.raises(ColumnError, match=r"clicks, use unskew\.Impressions\.from_frame") as info:
+        find_column("rating", None, ["user", "item", "pos", "clicked"], takes_number=True)
+
+    assert "`unskew policy`" in info.value.render(for_shell=True)
+
+
 def test_a_frame_without_columns_says_so() -> None:
     with pytest.raises(ColumnError, match=r"the columns are \(none\)\."):
         find_column("rating", None, [])

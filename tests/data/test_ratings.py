@@ -828,3 +828,16 @@ def test_a_log_from_pickle_is_checked_and_read_only() -> None:
 def test_a_matrix_has_no_more_rows_than_memory() -> None:
     with pytest.raises(MemoryLimitError, match=r"users x 5 items would need about .*universe"):
         Ratings.from_codes([0], [0], [1.0], shape=(2**63, 5))
+
+
+def test_row_labels_are_copied_and_read_only() -> None:
+    labels = np.array([3, 4])
+    log = make_log(row_labels=labels)
+    labels[0] = 9
+
+    assert log.row_labels is not None
+    assert list(log.row_labels) == [3, 4]
+    assert not log.row_labels.flags.writeable
+    of_list = make_log(row_labels=[3, 4]).take(np.array([1])).row_labels
+    assert of_list is not None
+    assert list(of_list) == [4]

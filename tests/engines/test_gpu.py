@@ -130,7 +130,7 @@ def test_no_device_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(
         UsageError,
-        match=r"engine='gpu' found no CUDA device\. Leave engine out, or pass engine=GpuEngine",
+        match=r"engine='gpu' found no CUDA device\. Leave engine out to use the processors",
     ):
         MatrixFactorization(2).fit(WORLD.log, engine="gpu")
 

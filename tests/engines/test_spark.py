@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -440,6 +441,30 @@ def test_no_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
         UsageError, match=r"engine='spark' needs Java, which is not installed\. Install a JDK"
     ):
         MatrixFactorization(2, 1.0).fit("log.parquet", "propensity", engine="spark")
+
+
+@pytest.mark.parametrize(
+    ("master", "chosen", "expected"),
+    [
+        ("local[*]", None, sys.executable),
+        ("local[*]", "/chosen/python", "python3"),
+        ("spark://host:7077", None, "python3"),
+    ],
+)
+def test_tasks_on_this_machine_run_in_this_python_unless_another_is_chosen(
+    master: str, chosen: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = SimpleNamespace(master=master, pythonExec="python3")
+    builder = SimpleNamespace(getOrCreate=lambda: SimpleNamespace(sparkContext=context))
+    sessions = SimpleNamespace(getActiveSession=lambda: object(), builder=builder)
+    monkeypatch.setattr(spark_frame, "SparkSession", sessions)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", chosen)
+
+    spark_frame._find_session(SparkEngine())
+
+    assert context.pythonExec == expected
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

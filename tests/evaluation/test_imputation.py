@@ -231,7 +231,7 @@ def test_a_cell_outside_the_log_without_a_number_is_named(who: str) -> None:
 
     with pytest.raises(
         BadPredictionError,
-        match=rf"for 1 cells outside the log; the first is user {user}, item {item}\.",
+        match=rf"for 1 cell outside the log; the first is user {user}, item {item}\.",
     ):
         evaluate(
             LOG,

@@ -143,7 +143,7 @@ def test_a_sequence_refuses_what_it_cannot_do() -> None:
         ({"planned_size": 0}, "planned_size must be a whole number"),
         ({"sequence": False}, "planned_size is for limits that hold at every look"),
         ({"estimators": ["user_normalized"]}, "'user_normalized' has no confidence sequence"),
-        ({"cluster": "both"}, "sequence=True needs users, or single cells, .* not cluster='both'"),
+        ({"cluster": "both"}, "users or single cells; got cluster='both'"),
         ({"bootstrap": 10}, "a bootstrap has no limits"),
         ({"metrics": ["recall@5"], "relevance_threshold": 4}, "is not a sum over cells"),
     ):

@@ -20,6 +20,17 @@ from unskew.errors import ModelFileError, NotFittedError, UsageError
 from unskew.io.model_files import MANIFEST
 from unskew.models.baselines import Popularity
 from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.propensity import (
+    BoostedPropensity,
+    CalibratedPropensity,
+    ClippedPropensity,
+    CrossFittedPropensity,
+    LogisticPropensity,
+    NaiveBayesPropensity,
+    PopularityPropensity,
+    RakedPropensity,
+    UniformPropensity,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
@@ -344,7 +355,7 @@ def test_a_manifest_that_cannot_be_followed(
         (
             "seen_starts_",
             npy(np.arange(3)),
-            r"seen_starts has shape \(3,\), but the ids need \(4,\)",
+            r"seen_starts has shape \(3,\), but the rest of the model needs \(4,\)",
         ),
         ("seen_items_", npy(np.arange(3)), "seen_items has shape"),
         ("users_", b'["ann"]', "seen_starts has shape"),
@@ -353,11 +364,13 @@ def test_a_manifest_that_cannot_be_followed(
             npy(np.array([[1.0, 2.0], [3.0, np.nan], [np.nan, 1.0]])),
             r"item_factors has 2 missing numbers \(NaN\); the first is at \[1, 1\]",
         ),
+        ("factors_.item_offset", npy(np.full(4, np.inf)), "numbers that are not finite"),
+        ("items_", npy(np.ones((4, 2))), r"items has shape \(4, 2\)"),
         ("factors_.item_factors", npy(np.ones((4, 2), complex)), "has the type complex128"),
         ("factors_.item_factors", npy(np.full((4, 2), "x")), "has the type <U1"),
         ("factors_.item_factors", npy(np.ones((4, 2), ">f8")), "has the type >f8"),
         ("seen_starts_", npy(np.array([0, 5, 2, 11])), "seen_starts does not rise from 0"),
-        ("seen_starts_", npy(np.array([0.0, 3, 7, 11])), "seen_starts does not rise from 0"),
+        ("seen_starts_", npy(np.array([0.0, 3, 7, 11])), "seen_starts_ is array.* not"),
         (
             "seen_items_",
             npy(np.full(11, 10**6)),
@@ -372,6 +385,71 @@ def test_arrays_that_do_not_go_together(path: Path, name: str, content: bytes, m
 
     with pytest.raises(ModelFileError, match=match):
         unskew.load(path)
+
+
+SPARSE = Ratings.from_arrays([1, 1, 2, 2, 3, 3], [1, 2, 2, 3, 4, 1], [1, 2, 3, 4, 5, 1])
+"""3 users and 4 items; half of the cells are observed."""
+PROPENSITY_MODELS = {
+    "naive Bayes": lambda: NaiveBayesPropensity(smoothing=1),
+    "popularity": lambda: PopularityPropensity("both", smoothing=1),
+    "logistic": lambda: LogisticPropensity(ridge=1.0),
+    "boosted": lambda: BoostedPropensity(max_trees=2, user_features=np.arange(3.0)[:, None]),
+    "raked": lambda: RakedPropensity(PopularityPropensity("both", smoothing=1)),
+    "clipped": lambda: ClippedPropensity(PopularityPropensity(), min_propensity=0.1),
+    "cross-fitted": lambda: CrossFittedPropensity(UniformPropensity(), n_folds=2),
+    "calibrated": lambda: CalibratedPropensity(PopularityPropensity(), n_folds=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.UnskewWarning")
+@pytest.mark.parametrize(
+    ("model", "name", "content", "match"),
+    [
+        ("naive Bayes", "levels_", npy(np.arange(5.0)[None]), r"levels has shape \(1, 5\)"),
+        ("naive Bayes", "cuts_", npy(np.zeros(2)), r"cuts has shape \(2,\)"),
+        ("naive Bayes", "observed_by_level_", npy(np.ones(9)), "observed_by_level has shape"),
+        ("popularity", "users_", npy(np.arange(3)[None]), r"users has shape \(1, 3\)"),
+        ("popularity", "user_score_", npy(np.ones(3, np.float16)), "has the type float16"),
+        ("popularity", "item_score_", npy(np.full(4, np.inf)), "numbers that are not finite"),
+        ("logistic", "user_crossed_", npy(np.zeros((0, 0))), "user_crossed has shape"),
+        ("logistic", "item_offset_", npy(np.zeros((1, 4))), "item_offset has shape"),
+        ("logistic", "n_crossed_", npy(np.zeros(1, np.int32)), r"n_crossed has shape \(1,\)"),
+        ("logistic", "n_crossed_", npy(np.zeros(2)), "n_crossed_ is array.* not"),
+        ("logistic", "user_profile_", npy(np.full(3, -9, np.int32)), "a profile is missing"),
+        ("boosted", "user_profile_", npy(np.arange(3.0)), "user_profile_ is array.* not"),
+        ("boosted", "user_profile_", npy(np.full(3, -9, np.int32)), "a profile is missing"),
+        ("raked", "user_factor_", npy(np.ones((1, 3))), "user_factor has shape"),
+        ("clipped", "items_", npy(np.arange(2)), "it has 2 items, but the model inside has 4"),
+        ("cross-fitted", "training_share_", npy(np.ones((1, 2))), "training_share has shape"),
+        ("calibrated", "knots_.0", npy(np.ones((1, 2))), "a curve for each fold"),
+    ],
+)
+def test_arrays_of_propensity_models_that_do_not_go_together(
+    tmp_path: Path, model: str, name: str, content: bytes, match: str
+) -> None:
+    fitted: Any = PROPENSITY_MODELS[model]()
+    with_sample = {"mcar": dict.fromkeys(range(1, 6), 0.2)} if model == "naive Bayes" else {}
+    fitted.fit(SPARSE, universe="log", **with_sample).save(tmp_path / "p.unskew")
+    rewrite(tmp_path / "p.unskew", with_part(name, content))
+
+    with pytest.raises(ModelFileError, match=match):
+        unskew.load(tmp_path / "p.unskew")
+
+
+@pytest.mark.parametrize(
+    "value", ["text", [5, 5], {"user": "text", "item": 1.0}, {"user": 1.0}], ids=repr
+)
+def test_the_largest_counts_of_a_popularity_model_are_checked(tmp_path: Path, value: Any) -> None:
+    PopularityPropensity("both").fit(LOG, universe="log").save(tmp_path / "p.unskew")
+
+    def change(parts: Parts) -> None:
+        manifest = json.loads(parts[MANIFEST])
+        manifest["model"]["state"]["largest_"] = {"value": value}
+        parts[MANIFEST] = json.dumps(manifest).encode()
+
+    rewrite(tmp_path / "p.unskew", change, signed=False)
+    with pytest.raises(ModelFileError, match="largest"):
+        unskew.load(tmp_path / "p.unskew")
 
 
 @pytest.mark.parametrize(

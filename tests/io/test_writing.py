@@ -174,7 +174,10 @@ def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list_names(tmp_path) == ["a.txt"]
 
 
-FORMULAS = ['=HYPERLINK("http://x")', "+cmd|' /C calc'!A0", "@SUM(1)", "-2+3", "\t=1", "\r=1"]
+FORMULAS = [
+    *('=HYPERLINK("http://x")', "+cmd|' /C calc'!A0", "@SUM(1)", "-2+3"),
+    *("\t=1", "\r=1", "a;b;=1+1", "a\t@b"),
+]
 
 
 @pytest.mark.parametrize("text", FORMULAS)
@@ -197,7 +200,7 @@ def test_numbers_and_plain_text_are_no_formulas(form: str, tmp_path: Path) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         write_table(
-            {"user_id": ["-1", "+2.5e3"], "item_id": ["a=b", "x"], "rating": [-1.0, 2.0]},
+            {"user_id": ["-1", "+2.5e3"], "item_id": ["a=b", "x;y=1"], "rating": [-1.0, 2.0]},
             str(tmp_path / f"x.{form}"),
         )
 

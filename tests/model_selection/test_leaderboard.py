@@ -12,7 +12,7 @@ from scipy import stats
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import BadPropensityError, UnknownNameError, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.model_selection.grids import L2, OFFSETS, WRITTEN
 from unskew.model_selection.leaderboard import (
@@ -24,7 +24,12 @@ from unskew.model_selection.leaderboard import (
     summarize_trials,
 )
 from unskew.model_selection.learners import Learner, TrialSetup, find_learners, make_learner
-from unskew.model_selection.protocols import PROTOCOLS, LeaderboardData, RandomTestData
+from unskew.model_selection.protocols import (
+    PROTOCOLS,
+    LeaderboardData,
+    RandomTestData,
+    check_propensity_matrix,
+)
 from unskew.models import RECOMMENDERS
 from unskew.models.baselines import GlobalMean, OffsetsOnly
 from unskew.models.factor_recommender import FactorRecommender
@@ -344,3 +349,12 @@ def test_without_propensities_there_is_the_sample_only() -> None:
     assert board.protocols == ["sample", "leaky"]
     with pytest.raises(UsageError, match="the protocol 'clean' needs propensities of the log"):
         rank_learners(data, protocols=["clean"])
+
+
+def test_a_wrong_value_in_a_propensity_matrix_is_named() -> None:
+    matrix = np.full((3, 4), 0.5)
+    matrix[1, 2] = 0.0
+    with pytest.raises(BadPropensityError, match="is 0, at user row 1 and item column 2"):
+        check_propensity_matrix(matrix)
+    with pytest.raises(BadPropensityError, match=r"got shape \(4,\)"):
+        check_propensity_matrix(np.full(4, 0.5))

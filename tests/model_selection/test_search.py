@@ -302,6 +302,13 @@ def test_reports() -> None:
     assert "<table" in result._repr_html_()
 
 
+def test_a_search_without_propensities_says_that_its_score_is_unweighted() -> None:
+    result = cross_validate(OffsetsOnly(), LOG, grid={"l2": [1.0, 10.0]})
+
+    assert "best by unweighted mse: {'l2'" in repr(result)
+    assert json.loads(result.to_json())["is_weighted"] is False
+
+
 @unconverged_is_fine
 def test_a_grid_of_numpy_numbers() -> None:
     result = cross_validate(

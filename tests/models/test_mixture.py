@@ -512,7 +512,7 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, mechanism: str) -> Non
     again.responsibilities_ = again.responsibilities_[:, 1:]
     assert (
         again._find_inconsistency()
-        == "responsibilities has shape (80, 2), but the ids need (80, 3)."
+        == "responsibilities has shape (80, 2), but the rest of the model needs (80, 3)."
     )
 
 

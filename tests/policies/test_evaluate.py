@@ -21,6 +21,7 @@ from unskew.errors import (
     BadImpressionError,
     BadPredictionError,
     BadPropensityError,
+    DataError,
     PropensityWarning,
     UnknownNameError,
     UnskewWarning,
@@ -392,6 +393,8 @@ def test_arms_of_an_ab_test_are_evaluated_as_a_mixture() -> None:
             value = result.value(name, estimator=estimator)
             assert abs(value.estimate - world.value(scores)) < 4 * value.std_error
     assert list(result.problems()) == []
+    with pytest.raises(BadImpressionError, match=r"no policy of the mixture .* Name all policies"):
+        unskew.evaluate_policies(world.log, {"a": arms[0]}, logging=PolicyMixture(arms[:1]))
     unequal = PolicyMixture(arms, shares).bind(
         world.log, CandidateReader(world.log, None, None), "mix"
     )
@@ -520,7 +523,31 @@ def test_the_best_of_several_policies_can_look_better_by_chance(
     assert (headline.estimator, headline.policy) == ("ips", "p0")
     assert (headline.better, headline.describe({})) == (better, others)
     assert (" of 3 policies" in make_page(result)) == (len(values) == 3)
-    assert ("highest value and" in result.describe()) == (len(values) == 3)
+    assert ("highest value of 3 policies and" in result.describe()) == (len(values) == 3)
+
+
+@pytest.mark.parametrize(
+    ("n_intervals", "rank"),
+    [
+        (2, "has the highest value of the 2 policies with an interval, one of which"),
+        (1, "is the only policy with an interval."),
+    ],
+)
+def test_the_headline_ranks_policies_with_an_interval(n_intervals: int, rank: str) -> None:
+    names = ("p0", "p1", "p2")
+    checks = tuple(
+        WeightCheck(name, "slate", None, 1.0, 0.1, 0.6, 1.4, n_positive=1, effective=1, largest=1)
+        for name in names[n_intervals:]
+    )
+    estimate = Estimate(np.array([1.0, 0.5, 9.0, 0.0]), np.diag([1.0, 1.0, 1.0, 0.0]), 1000)
+    result = PolicyEvaluation(
+        names, ("ips",), {"ips": estimate}, {"ips": (*names, "logged")},
+        0.95, "user", 1000, 2000, 2, checks,
+    )  # fmt: skip
+
+    assert result.headline().policy == "p0"
+    assert f"It {rank}" in make_page(result)
+    assert f"'p0' by ips {rank.split(',')[0].rstrip('.')} and" in result.describe()
 
 
 def test_the_headline_claims_too_much_in_5_percent_of_logs_for_any_number_of_policies() -> None:
@@ -585,7 +612,9 @@ def test_checks_of_right_probabilities_are_quiet(world: ImpressionSimulation) ->
     assert list(result.problems()) == []
 
 
-@pytest.mark.parametrize("kind", ["probability", "position", "array", "column of candidates"])
+@pytest.mark.parametrize(
+    "kind", ["probability", "position", "array", "candidates of requests", "candidates of users"]
+)
 def test_targets_can_be_given_in_several_ways(world: ImpressionSimulation, kind: str) -> None:
     log = world.log
     by_model = unskew.evaluate_policies(log, {"new": world.target}, estimators=["ips", "rips"])
@@ -601,9 +630,9 @@ def test_targets_can_be_given_in_several_ways(world: ImpressionSimulation, kind:
         target = TargetRanking("place")
     elif kind == "array":
         target = TargetProbability(agrees)
-    elif kind == "column of candidates":
+    elif kind.startswith("candidates"):
         table = (
-            frame[["request", "user"]]
+            frame[["request", "user"] if kind == "candidates of requests" else ["user"]]
             .drop_duplicates()
             .merge(pd.DataFrame({"item": np.arange(6)}), how="cross")
         )
@@ -685,7 +714,7 @@ def test_candidates_that_were_never_shown_can_be_listed(world: ImpressionSimulat
     def score(users: Any, items: Any) -> Any:
         return np.where(items == 9, 10.0, -items.astype(float))
 
-    with pytest.warns(PropensityWarning, match="needs less overlap|must be 1"):
+    with pytest.warns(PropensityWarning, match="needs less overlap|never shows"):
         result = unskew.evaluate_policies(
             world.log, {"new": score}, estimators=["snips", "ips"], candidates=[0, 1, 2, 9]
         )
@@ -862,6 +891,15 @@ def test_sensitivity_contains_the_value_and_finds_the_flip(world: ImpressionSimu
     assert "can change if weights are wrong by a factor of" in repr(sensitivity)
 
 
+def test_the_sensitivity_of_ratings_names_the_method_of_policies(
+    world: ImpressionSimulation,
+) -> None:
+    result = unskew.evaluate_policies(world.log, {"new": world.target}, estimators=["ips"])
+
+    with pytest.raises(UsageError, match=r"got PolicyEvaluation\. .* result\.sensitivity\(\)"):
+        unskew.sensitivity(result)  # type: ignore[arg-type]
+
+
 def test_ips_under_a_factor_is_divided_by_it(world: ImpressionSimulation) -> None:
     result = unskew.evaluate_policies(world.log, {"new": world.target}, estimators=["ips"])
     value = result.value("new").estimate
@@ -907,6 +945,17 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
         BadImpressionError,
         r"logging gives the probability 0 to \d+ shown items; the first is row",
     ),
+    ({"logging": lambda users, items: 1.0}, UsageError, r"must be a Policy; .* PlackettLuce"),
+    (
+        {"targets": {"new": np.tile([1.0, 2.0, 3.0], 4)}},
+        BadPropensityError,
+        r"8 of 12 probabilities .* look like positions of a new ranking: use TargetRanking",
+    ),
+    (
+        {"estimators": ["pbm"], "examination": CURVE},
+        UsageError,
+        "'pbm' needs .* logging=..., .* reads 'step' probabilities",
+    ),
     (
         {"logging": PlackettLuce(lambda users, items: items * 1.0)},
         UsageError,
@@ -936,6 +985,25 @@ def test_repeated_candidates_are_counted_once_and_the_first_is_named() -> None:
     with pytest.raises(BadImpressionError, match=match):
         unskew.evaluate_policies(
             shown, {"new": TargetRanking(scores="score")}, candidates=candidates
+        )
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"item": [0], "score": [1.0]}, "no column of the candidates looks like the request or"),
+        ({"user": [7], "item": [0]}, r"2,999 of 3,000 users have no candidates; .* user 1\."),
+        ({"request": [0], "item": [0]}, r"[\d,]+ requests have no candidates; .* request 1\."),
+    ],
+)
+def test_frames_of_candidates_are_checked(
+    columns: dict[str, Any], message: str, world: ImpressionSimulation
+) -> None:
+    with pytest.raises(DataError, match=message):
+        unskew.evaluate_policies(
+            world.log,
+            {"new": TargetRanking(scores="score")},
+            candidates=pd.DataFrame(columns),
         )
 
 

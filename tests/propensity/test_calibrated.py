@@ -218,7 +218,10 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, method: Any) -> None:
     assert (every_cell(again) == every_cell(model)).all()
     assert repr(again) == repr(model)
     again.fold_of_user_ = again.fold_of_user_[:5]
-    assert again._find_inconsistency() == "it has 5 folds for 120 users."
+    assert (
+        again._find_inconsistency()
+        == "fold_of_user has shape (5,), but the rest of the model needs (120,)."
+    )
 
 
 def test_a_model_that_ranks_cells_the_wrong_way_round_is_warned_about() -> None:

@@ -186,7 +186,10 @@ def test_a_model_comes_back_from_its_file(tmp_path: Path, by: Any) -> None:
     assert (every_cell(again) == every_cell(model)).all()
     assert repr(again) == repr(model)
     again.models_ = again.models_[:1]
-    assert again._find_inconsistency() == "it has 1 models for 3 folds."
+    assert (
+        again._find_inconsistency()
+        == "training_share has shape (3,), but the rest of the model needs (1,)."
+    )
 
 
 def test_settings_changed_after_the_fit_do_not_move_cells_to_other_folds() -> None:

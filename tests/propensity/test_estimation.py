@@ -300,3 +300,15 @@ def test_a_result_says_whether_propensities_were_fitted_to_another_log(
 
     assert f"estimated by {type(model).__name__} from the log;" in describe_source(LOG)
     assert f"estimated by {type(model).__name__} from another log;" in describe_source(other)
+
+
+def test_a_variance_of_zero_may_be_rounded_to_a_negative_number() -> None:
+    fitted = fit(LogisticPropensity(X, Z, item_offsets=False, ridge=0))
+    prediction = np.zeros((N_USERS, N_ITEMS))
+
+    for seed in range(20):
+        seen = np.random.default_rng(seed).random((N_USERS, N_ITEMS)) < 0.2
+        log = Ratings.from_dense(np.where(seen, 3, 0))
+        result = evaluate(log, prediction, propensities=fitted, universe="log")
+
+        assert "penalty" not in result.describe_propensities()

@@ -384,7 +384,7 @@ def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(
         ModelFileError,
-        match=r"its factors have shapes \(12, 3\) and \(9, 2\), but it has 12 users and 9 items",
+        match=r"item_factors has shape \(9, 2\), but the rest of the model needs \(9, 3\)",
     ):
         unskew.load(tmp_path / "model")
 

@@ -359,7 +359,8 @@ def test_a_file_with_factors_of_another_size_is_refused(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
 
     with pytest.raises(
-        ModelFileError, match=r"its factors have shapes \(11, 3\) and \(9, 3\), but it has 12 users"
+        ModelFileError,
+        match=r"user_factors has shape \(11, 3\), but the rest of the model needs \(12, 3\)",
     ):
         unskew.load(tmp_path / "model")
 

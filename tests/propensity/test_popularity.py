@@ -203,7 +203,10 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
     model = PopularityPropensity().fit(LOG)
     model.item_score_ = np.ones(7)
 
-    assert model._find_inconsistency() == "it has 7 scores for 3 items."
+    assert (
+        model._find_inconsistency()
+        == "item_score has shape (7,), but the rest of the model needs (3,)."
+    )
 
 
 @pytest.mark.parametrize(

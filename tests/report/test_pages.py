@@ -324,7 +324,7 @@ def test_propensities_without_ratings_give_no_verdict() -> None:
     assert headline(judged_blindly(tied, metrics=["mae"])).endswith(
         "m and n cannot be told apart on MAE: m minus n is 0.000 [0.000, 0.000]. Not told apart "
         "does not mean equal. If people rate what they like, or if the propensities leave out "
-        "anything else, either can be better. (The plain average cannot tell them apart.)"
+        "anything else, either can be better. (The plain average cannot tell them apart on MAE.)"
     )
     assert headline(judged_blindly({"m": far}, metrics=["mae"])) == (
         "This log cannot say what MAE m has over all users and items. Adjusted for items only, m "
@@ -377,7 +377,7 @@ def test_nobody_is_sent_to_buy_the_random_ratings_that_they_have() -> None:
     assert step == (
         "Next step: you already have 1,000 random ratings. If they were really drawn at random "
         "and name users and items, and no model was trained on them, score the models on them: "
-        "`unskew.evaluate_random_test`"
+        "`unskew.evaluate_random_test`. `unskew.plan_random_sample` says whether they are enough"
     )
     known = build_page(record_of(judged(WORLD_APART))).assumptions[-1]
     assert known.startswith(
@@ -622,11 +622,13 @@ def test_unexplained_item_totals_come_first_in_the_headline(kind: str) -> None:
         assert says.startswith("Doubtful, a check failed: the variance of item totals is ")
         assert says.endswith(
             " This evaluation cannot say which model is better, unless what the propensities leave "
-            "out has nothing to do with the errors of the models."
+            "out has nothing to do with the errors of the models. If it has, the order can also "
+            "be the other way round."
         )
         assert "unskew.evaluate_random_test" in page.assumptions[-1]
     assert "does not tell the two models apart if what" in page.sections[0].text
     assert "ahead" not in says + page.sections[0].title
+    assert all(chart.content.sides is None for chart in page.sections[0].charts)
     if kind != "by user":
         said = "the weighted log contradicts them" if kind == "supplied" else "if selection depends"
         assert said in page.assumptions[0]
@@ -680,9 +682,10 @@ def test_the_odds_error_is_compared_with_a_real_log_if_no_rating_was_seen() -> N
         )
     )
 
-    start = r"The order of m and n would flip if the odds of being logged were wrong by up to a "
-    start += r"factor of [\d.]+ \(1 is right\), in the worst case for the leader; sampling error "
-    start += r"is not included, so a smaller factor can be enough\."
+    start = r"The order of m and n could flip if the odds of being logged were wrong by a factor "
+    start += r"of [\d.]+ or more \(1 is right\), in the worst case for the leader in which the "
+    start += r"weights keep their sum; sampling error is not included, so a smaller factor can be "
+    start += r"enough\."
     ending = r" In a public log with ratings of random cells, self-selection that nothing "
     ending += r"corrected was a factor of about 5"
     assert re.fullmatch(start, known)
@@ -717,9 +720,8 @@ def test_how_the_intervals_were_computed_stands_at_the_end() -> None:
         dict(sampled.facts)["estimating the propensities"],
     )
     assert "estimating the propensities" not in dict(uneven.facts), "no error becomes larger"
-    assert "the weights keep their sum" in facts["wrong odds"]
     assert facts["estimators"] == "Naive, IPS, SNIPS"
-    assert not any("times as large" in text or "sum" in text for text in page.assumptions)
+    assert not any("times as large" in text or "sum of" in text for text in page.assumptions)
     assert "The propensity is the probability that a rating was logged. Propensities were " in (
         page.lead
     )
@@ -820,6 +822,17 @@ def test_an_end_of_the_grid_is_pointed_out(made: dict[str, Any]) -> None:
     record = record_of(made["cross_validation"]) | {"edges": ["the grid of l2 may be too narrow"]}
 
     assert build_page(record).warnings == ("the grid of l2 may be too narrow",)
+
+
+def test_a_search_without_propensities_claims_nothing_about_all_cells(
+    made: dict[str, Any],
+) -> None:
+    record = record_of(made["cross_validation"])
+    unweighted = build_page(record | {"is_weighted": False})
+
+    assert "over all cells by IPS" in build_page(record).lead
+    assert "on held-out ratings, unweighted" in unweighted.lead
+    assert ("weights", "none, as no propensities were given") in unweighted.facts
 
 
 def test_the_headline_has_the_settings_that_the_rule_chose(made: dict[str, Any]) -> None:
@@ -1086,8 +1099,8 @@ def test_an_order_that_a_small_error_changes_is_no_verdict() -> None:
     )
     assert "m is ahead of n by 0.02" in fragile
     assert (
-        "The order would flip if the odds of being logged were wrong by up to a small factor "
-        "(1.2), in the worst case for the leader."
+        "The order could flip if the odds of being logged were wrong by a small factor, 1.2 or "
+        "more, in the worst case for the leader."
     ) in fragile
     record |= {"robustness": "How fragile the order is"}
     assert record["robustness"] in build_page(record).assumptions

@@ -175,5 +175,5 @@ def test_the_shape_of_assumed_and_of_propensities_must_agree_too() -> None:
 
 
 def test_negative_weights_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"weight has 1 negative values; the smallest is -2\.0"):
+    with pytest.raises(UsageError, match=r"weight has 1 negative value; the smallest is -2\.0"):
         estimator_bias([1.0, 1.0], true=[0.5, 0.5], weight=[1.0, -2.0])

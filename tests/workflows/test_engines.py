@@ -125,6 +125,18 @@ def test_auto_in_python_goes_by_the_kind_of_log() -> None:
     assert engine_for("log.parquet") == engine_for(Path("log.parquet")) == "disk"
 
 
+def test_a_search_of_settings_runs_on_the_engine(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines: list[object] = []
+    monkeypatch.setattr(training, "cross_validate", lambda *_, engine, **__: engines.append(engine))
+    for engine in ("gpu", "auto"):
+        request = TrainingRequest(log=path, engine=engine, grid={"l2": [1.0, 5.0]})
+        training.search_settings(read_training_data(request))
+
+    assert engines == ["gpu", "local"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -158,10 +158,22 @@ def evaluate(
     require_passed(tripped)
 
 
+def _name_better(comparison: dict[str, Any]) -> str:
+    """The better model of a comparison, and whether to doubt it, such as ``a, not reliable``."""
+    from unskew.tables import UNDECIDED
+
+    premise = comparison["premise"] or {"doubt": None, "sees_ratings": True}
+    better = comparison["better"] or UNDECIDED
+    if comparison["better"] and premise["doubt"]:
+        better += ", not reliable"
+    elif comparison["better"] and not premise["sees_ratings"]:
+        better += " is ahead"
+    return f"{better}, doubtful" if comparison["warnings"] else better
+
+
 def _print_evaluation(
     evaluation: AnyEvaluation, models: tuple[str, str] | None, *, as_json: bool, is_silent: bool
 ) -> None:
-    from unskew.tables import UNDECIDED
     from unskew.workflows.evaluation import compare_models, list_cautions
 
     comparisons = compare_models(evaluation, *models) if models else []
@@ -175,10 +187,7 @@ def _print_evaluation(
         if models:
             names = [name for name in comparisons[0] if name not in HIDDEN_COLUMNS]
             doubts = dict.fromkeys(text for row in comparisons for text in row["warnings"])
-            verdicts = [
-                f"{row['better'] or UNDECIDED}{', doubtful' if row['warnings'] else ''}"
-                for row in comparisons
-            ]
+            verdicts = list(map(_name_better, comparisons))
             cautions = list_cautions(comparisons)
             caption = "better: the model to which the interval points, if it excludes zero"
             print_table(

@@ -479,11 +479,13 @@ def parse_named_files(
     files = {}
     for text in texts:
         name, separator, path = text.partition("=")
-        if not (name and separator and path):
+        is_named = bool(name and separator and path) and not Path(text).is_file()
+        if not is_named:
             stem = re.split(r"[/\\]", text)[-1].removesuffix(".gz")
             name, path = stem.rpartition(".")[0] or stem, text
         if path != "-" and not Path(path).is_file():
-            raise click.BadParameter(f"there is no file {path!r}.")
+            read_as = f" ({text!r} was read as NAME=FILE)" if is_named else ""
+            raise click.BadParameter(f"there is no file {path!r}{read_as}.")
         if name in files:
             raise click.BadParameter(
                 f"two files have the name {name!r}. Give them different names: NAME=FILE."

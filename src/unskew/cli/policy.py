@@ -90,8 +90,8 @@ COMMANDS.add(
     "--candidates",
     type=options.INPUT_FILE,
     metavar="FILE",
-    help="What each request could show: a file of requests and items, or of items. By default all "
-    "items of LOG.",
+    help="What each request could show: a file of requests and items, of users and items, or of "
+    "items. By default all items of LOG.",
 )
 @click.option(
     "--exclude",
@@ -200,10 +200,13 @@ def evaluate(
         result = evaluate_policy_file(request)
     tripped = check_gates(gates, list_policy_numbers(result, compare))
     pair = compare_policies(result, *compare) if compare else []
-    if as_json:
-        record = json.loads(result.to_json())
+
+    def to_json() -> str:
         rows = [json.loads(each.to_json()) for each in pair]
-        click.echo(json.dumps(record | ({"comparisons": rows} if compare else {})))
+        return json.dumps(json.loads(result.to_json()) | ({"comparisons": rows} if rows else {}))
+
+    if as_json:
+        click.echo(to_json())
     elif output != "-":
         console = open_console()
         print_table(console, result.to_columns(), title="Values", caption=result.describe())
@@ -216,7 +219,7 @@ def evaluate(
     for problem in result.problems():
         click.echo(f"warning: {render_message(problem)}", err=True)
     if output is not None:
-        write_columns(result.to_columns(), output, quiet=quiet, to_json=result.to_json)
+        write_columns(result.to_columns(), output, quiet=quiet, to_json=to_json)
     require_passed(tripped)
 
 

@@ -50,6 +50,7 @@ class SafeCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
+            self._refuse_repetition(ctx, args)
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             output = find_parameter(self, OUTPUT_PARAMETER)
@@ -58,6 +59,15 @@ class SafeCommand(click.Command):
                 message = "there is no option --html: `-o FILE.html` writes a page."
                 raise click.UsageError(message, ctx) from error
             raise
+
+    def _refuse_repetition(self, ctx: click.Context, args: list[str]) -> None:
+        """Raise an error if an option of one value has several, of which click takes the last."""
+        _, _, parameters = self.make_parser(ctx).parse_args(args=[*args])
+        for option in set(parameters):
+            takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
+            if takes_one and parameters.count(option) > 1:
+                name = "/".join(option.opts)
+                raise click.UsageError(f"{name} takes one value, and got several. Pass one.", ctx)
 
     def invoke(self, context: click.Context) -> Any:
         inputs = [

@@ -11,7 +11,7 @@ import click
 from unskew.cli import options
 from unskew.cli.printing import open_console, print_lines, print_note, print_paragraph, print_table
 from unskew.cli.program import declare_command, render_message
-from unskew.tables import count_noun
+from unskew.tables import count_noun, escape_controls
 from unskew.workflows.requests import ValidationRequest
 
 if TYPE_CHECKING:
@@ -78,9 +78,12 @@ def _validate_impressions(request: ValidationRequest, *, as_json: bool) -> None:
         click.echo(validation.to_json())
     else:
         console = open_console()
-        console.print(validation.file, style="bold")
+        console.print(escape_controls(validation.file), style="bold")
         for role, name in validation.columns.items():
             print_lines(console, [f"{role} column".ljust(20) + name])
+        if validation.other_columns:
+            others = ", ".join(validation.other_columns)
+            print_paragraph(console, "other columns".ljust(20) + others)
         print_paragraph(console, validation.log)
         for finding in validation.findings:
             count = count_noun(finding.count, "case")
@@ -116,7 +119,7 @@ def _print_validation(console: Console, validation: Validation) -> None:
         }
     if validation.rating_mean is not None:
         facts["mean rating"] = f"{validation.rating_mean:.4g}"
-    console.print(validation.file, style="bold")
+    console.print(escape_controls(validation.file), style="bold")
     width = max(map(len, facts)) + 2
     for name, value in facts.items():
         lines = textwrap.wrap(value, console.width - width)

@@ -18,7 +18,7 @@ from unskew.errors import (
     UsageError,
 )
 from unskew.settings import WholeNumber, describe
-from unskew.types import BoolVector, Vector
+from unskew.types import ArrayShapes, BoolVector, Vector
 
 MISSING_IN_PANDAS = "NAType"
 """The type of pandas.NA."""
@@ -173,6 +173,7 @@ def require_rows(
     parameter: str,
     error_type: type[DataError],
     remedy: str,
+    shell_remedy: str | None = None,
     subject: str = "",
 ) -> None:
     """Raise an error unless all rows are valid: how many are not, and the first of them."""
@@ -185,6 +186,7 @@ def require_rows(
             value=float(values[row]),
             where=name_row(row),
             remedy=remedy,
+            shell_remedy=shell_remedy,
         )
 
 
@@ -215,3 +217,16 @@ def refuse_bad_values(name: str, n_bad: int, n_ratings: int) -> None:
         parameter="propensities" if name == "weight" else name,
         remedy=remedy,
     )
+
+
+def find_misfit(arrays: ArrayShapes) -> str | None:
+    """What is wrong with the first of some loaded arrays; None if they can be computed with."""
+    for name, (array, shape) in arrays.items():
+        values = np.asarray(array)
+        if values.shape != shape:
+            return f"{name} has shape {values.shape}, but the rest of the model needs {shape}."
+        if values.dtype.kind == "f" and values.dtype not in (np.float32, np.float64):
+            return f"{name} has the type {values.dtype}, not float64."
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            return f"{name} has numbers that are not finite."
+    return None

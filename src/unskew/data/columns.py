@@ -46,6 +46,12 @@ COMMON_NAMES: Mapping[str, frozenset[str]] = {
 CLICKS = " If every row is a click, pass `rating=1`."
 """What to do if a log has no ratings, where a number can take the place of their column."""
 
+IMPRESSIONS = " If rows are shown items with clicks, use unskew.Impressions.from_frame(frame)."
+IMPRESSIONS_IN_SHELL = (
+    " If rows are shown items with clicks, use `unskew validate --impressions` and `unskew policy`."
+)
+"""What to do if a log of shown items is read as one of ratings."""
+
 RATING_ROLES = ("user", "item", "rating", "prediction", "propensity", "timestamp")
 """Roles of the columns of a log of ratings; the others are of logged impressions."""
 
@@ -79,13 +85,17 @@ def find_column(
             remedy=f"Choose one, for example `{role}={candidates[0]!r}`.",
         )
     if not candidates:
-        hint = CLICKS if takes_number and role == "rating" else ""
+        hint = shell_hint = CLICKS if takes_number and role == "rating" else ""
+        if role == "rating" and all(has_column(each, columns) for each in ("position", "reward")):
+            hint, shell_hint = IMPRESSIONS, IMPRESSIONS_IN_SHELL
+        remedy = f"Pass `{role}=...` to name one of them."
         raise ColumnError(
             f"no column looks like the {role} (default {DEFAULTS[role]!r}); "
             f"the columns are {_join_names(columns)}.",
             parameter=role,
             value=list(columns),
-            remedy=f"Pass `{role}=...` to name one of them.{hint}",
+            remedy=remedy + hint,
+            shell_remedy=remedy + shell_hint,
         )
     return candidates[0]
 

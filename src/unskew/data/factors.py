@@ -14,7 +14,8 @@ from unskew.errors import BadPredictionError, UsageError
 from unskew.settings import Flag, Instance, Number, describe, is_finite_number, require_name
 from unskew.types import Floats, IntVector, Matrix, Scores, Vector
 
-BLOCK_CELLS = 1 << 18
+BLOCK_CELLS = 1 << 12
+"""Pairs whose rows of factors fit into the cache of a core."""
 S = TypeVar("S", bound=np.floating[Any])
 
 

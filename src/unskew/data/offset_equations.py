@@ -144,10 +144,15 @@ class OffsetEquations:
         has_user: bool,
         has_item: bool,
     ) -> OffsetEquations:
-        """From the user and item of each cell, and the row in the terms of each user and item."""
+        """The equations of a log's cells.
+
+        ``codes`` holds the user and the item of each cell, ``row_of`` the row of each user and
+        each item in ``terms``; ``has_user`` and ``has_item`` say which of them have offsets.
+        """
         rows = row_of[0][codes[0]], row_of[1][codes[1]]
         n_terms, term_index = len(terms), _find_free_terms(terms, has_user, has_item)
         terms = terms.select(term_index)
+        columns, index = (terms.user, terms.item), (terms.left, terms.right)
         user, item = (
             WeightedSide.add_up(
                 codes[side],
@@ -158,7 +163,6 @@ class OffsetEquations:
                 rows[1 - side],
                 index[1 - side],
             )
-            for columns, index in [((terms.user, terms.item), (terms.left, terms.right))]
             for side in (0, 1)
         )
         eliminated, kept = (item, user) if has_item else (user, item)
@@ -167,9 +171,9 @@ class OffsetEquations:
             shape = kept.weight.size, eliminated.weight.size
             links = csr_array((weight, (kept.code, eliminated.code)), shape=shape)
         gram = terms.sum_squares(weight, *rows)
-        is_kept = kept if links is not None else None
+        other = kept if links is not None else None
         return cls(
-            weight, terms, term_index, n_terms, rows, eliminated, is_kept, links, gram, has_item
+            weight, terms, term_index, n_terms, rows, eliminated, other, links, gram, has_item
         )
 
     def solve(self, target: Matrix, scale: Vector) -> OffsetCoefficients:

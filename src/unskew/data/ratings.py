@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
 HTML_ROWS = 5
 """Ratings that a notebook shows of a log."""
-_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp", "examination")
+_ARRAYS = ("user", "item", "rating", "users", "items", "timestamp", "examination", "row_labels")
 
 
 def default_columns() -> dict[str, str]:
@@ -134,7 +134,7 @@ class Ratings:
                 parameter="part",
                 remedy="Leave it out: unskew.split sets it.",
             )
-        labels = None if self.row_labels is None else as_ids(self.row_labels, "row_labels")
+        labels = None if self.row_labels is None else as_ids(self.row_labels, "row_labels").copy()
         part_rows = None if self.part is None else self.part.rows
         examination = None if self.examination is None else _read_examination(self.examination)
         per_row = (("part", part_rows), ("row_labels", labels), ("examination", examination))
@@ -144,7 +144,7 @@ class Ratings:
                     f"`{name}` has {len(rows)} rows, but the log has {rating.size}.",
                     parameter=name,
                 )
-        arrays = (user, item, rating, users, items, times, examination)
+        arrays = (user, item, rating, users, items, times, examination, labels)
         for name, array in zip(_ARRAYS, arrays, strict=True):
             object.__setattr__(self, name, None if array is None else _read_only(array))
         object.__setattr__(self, "universe", universe)

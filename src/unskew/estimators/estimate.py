@@ -195,7 +195,8 @@ class Estimate:
             parts += [self.moments.second, self.moments.third, self.moments.fourth]
         if not all(np.isfinite(part).all() for part in parts):
             raise UsageError(
-                "an estimate overflowed: weights or deltas are too large for double precision.",
+                "an estimate overflowed: weights or prediction errors are too large for double "
+                "precision.",
                 remedy="Rescale the ratings and predictions, or clip the weights.",
             )
 

@@ -29,6 +29,10 @@ PER_POSITIVE = (
     "A metric per positive, such as mrr_per_positive or recall_per_positive@10, stays within the "
     "range, but is not right either if the propensities are wrong."
 )
+IS_NO_USER_MEAN = (
+    "A metric per positive, such as mrr_per_positive or recall_per_positive@10, is not a mean of "
+    "ratios of users."
+)
 IN_RANGE = "'snips' stays within the range, but is not right either if the propensities are wrong."
 LONG_LOG = 100
 """With fewer users, items or cells than this, few degrees of freedom are nothing special. On
@@ -222,20 +226,26 @@ class Reliability:
                 )
 
     def _check_bias(self, label: str, metric: str, estimate: Estimate) -> Iterator[UnskewWarning]:
+        """Name the models without interval: a mean of ratios whose bias is not small."""
         if estimate.ratio_bias is None:
             return
-        is_of_users = metric.partition("@")[0] in METRICS_OF_USERS
-        for model, name in enumerate(self.models):
-            is_unknown = math.isnan(estimate.of(model, level=self.level).std_error)
-            if is_unknown and not estimate.is_too_noisy(model):
-                bias, std_error = estimate.find_ratio_bias(model), estimate.plain_std_error(model)
-                size = "is unknown" if math.isnan(bias) else f"is about {bias:+.2g}"
-                yield UnskewWarning(
-                    f"{label} has no interval for {name!r}: a mean of ratios of few cells "
-                    f"is biased. Its bias {size}, its standard error {std_error:.2g}.",
-                    remedy=PER_POSITIVE if is_of_users else "Use 'snips'.",
-                )
-                return
+        biased = [
+            model
+            for model in range(len(self.models))
+            if math.isnan(estimate.of(model, level=self.level).std_error)
+            and not estimate.is_too_noisy(model)
+        ]
+        if biased:
+            is_of_users = metric.partition("@")[0] in METRICS_OF_USERS
+            bias = estimate.find_ratio_bias(biased[0])
+            size = "is unknown" if math.isnan(bias) else f"is about {bias:+.2g}"
+            more = f" and {count_noun(len(biased) - 1, 'more model')}" if biased[1:] else ""
+            yield UnskewWarning(
+                f"{label} has no interval for {self.models[biased[0]]!r}{more}: a mean of ratios "
+                f"of few cells is biased. The bias{' of the first' if more else ''} {size}, its "
+                f"standard error {estimate.plain_std_error(biased[0]):.2g}.",
+                remedy=IS_NO_USER_MEAN if is_of_users else "Use 'snips'.",
+            )
 
     def _check_noise(self, label: str, estimate: Estimate) -> Iterator[UnskewWarning]:
         noisy = [model for model in range(len(self.models)) if estimate.is_too_noisy(model)]

@@ -599,7 +599,10 @@ class Evaluation(Result):
                 float(abs(each.bias).max())
                 for each in self.estimates.values()
                 if each.bias is not None
-                and (abs(each.bias) > SMALL_BIAS * each.covariance.diagonal() ** 0.5).any()
+                and any(
+                    abs(bias) > SMALL_BIAS * each.plain_std_error(model) > 0
+                    for model, bias in enumerate(each.bias)
+                )
             ),
             default=0.0,
         )

@@ -140,7 +140,10 @@ def _require_inputs(evaluation: object) -> EvaluationInputs:
     if not isinstance(evaluation, Evaluation):
         raise UsageError(
             "sensitivity() needs an Evaluation, the result of evaluate(); got "
-            f"{type(evaluation).__name__}."
+            f"{type(evaluation).__name__}.",
+            remedy="Values of policies have a method: result.sensitivity()."
+            if hasattr(evaluation, "sensitivity")
+            else "",
         )
     if evaluation.inputs is None:
         raise UsageError(

@@ -400,9 +400,10 @@ class LeadRobustness:
                 "included."
             )
         text = (
-            f"{order[:1].upper()}{order[1:]} would flip if the odds of being logged were wrong by "
-            f"up to a factor of {self.flips_at:.3g} (1 is right), in the worst case for the "
-            "leader; sampling error is not included, so a smaller factor can be enough."
+            f"{order[:1].upper()}{order[1:]} could flip if the odds of being logged were wrong by "
+            f"a factor of {self.flips_at:.3g} or more (1 is right), in the worst case for the "
+            "leader in which the weights keep their sum; sampling error is not included, so a "
+            "smaller factor can be enough."
         )
         if not sees_ratings:
             is_unsafe = self.flips_at < MEASURED_SELECTION

@@ -42,7 +42,7 @@ class Penalty:
             self.factors * factors.squared_norm(with_offsets=False)
             + self.user_offset * float(np.square(factors.user_offset).sum())
             + self.item_offset * float(np.square(factors.item_offset).sum())
-            + self.global_offset * factors.global_offset**2
+            + self.global_offset * float(np.square(factors.global_offset))
         )
 
     def of_row(self, side: Side, n_unknowns: int, n_factors: int) -> Vector:

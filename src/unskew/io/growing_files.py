@@ -92,7 +92,7 @@ def _require_position(source: FileSource, position: ReadPosition) -> None:
     if not (is_right and isinstance(digest, str)):
         raise BadFileError(
             f"the state says that {source.label} was read up to {dict(position)!r}, which is no "
-            "place in a file.",
+            "place in a file: the state file is damaged.",
             where=source.label,
             remedy="Delete the state file, and count the log from its start.",
         )

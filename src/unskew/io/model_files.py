@@ -247,8 +247,25 @@ def _has_type(value: object, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if get_origin(hint) in (np.ndarray, npt.NDArray):  # NumPy 2.5 has its own origin
-        return isinstance(value, np.ndarray)
+        return isinstance(value, np.ndarray) and value.dtype.kind in _list_kinds(hint)
+    if get_origin(hint) is dict:
+        _, content = get_args(hint)
+        return isinstance(value, dict) and all(_has_type(each, content) for each in value.values())
+    if get_origin(hint) is tuple:
+        content = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_has_type(each, content) for each in value)
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
+
+
+def _list_kinds(hint: Any) -> str:
+    """The kinds of numbers that an array with this annotation may hold."""
+    scalar = get_args(hint)[-1]
+    scalar = get_args(scalar)[0] if get_origin(scalar) is np.dtype else scalar
+    scalar = get_origin(scalar) or scalar
+    for kind, kinds in ((np.floating, "f"), (np.integer, "iu"), (np.bool_, "b")):
+        if isinstance(scalar, type) and issubclass(scalar, kind):
+            return kinds
+    return "biufOUSTmM"  # ids of any type
 
 
 def _read_part(archive: zipfile.ZipFile, path: Path, name: str, digest: str) -> bytes:

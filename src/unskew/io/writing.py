@@ -226,7 +226,8 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-FORMULA = re.compile(r"[=+\-@\t\r]")
+FORMULA = re.compile(r"[\t\r]|([^;\t]*[;\t])*[=+\-@]")
+"""A spreadsheet may also split a CSV file at semicolons or tabs, so a cell may start after one."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 

@@ -308,7 +308,7 @@ def _add_lanes(builder: Any, vector: Any) -> Any:
 
 
 def _add_lanes_of_each(builder: Any, vectors: list[Any]) -> Any:
-    """The sums of eight vectors, as the lanes of one vector.
+    """The sums of eight vectors of 4, 8 or 16 lanes each, as the lanes of one vector.
 
     Neighbours in pairs of vectors are added until eight numbers are left.
     """

@@ -213,6 +213,8 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
     """By fitted part: the precision of its prior; 0 means no prior."""
     workers: Workers
     tasks: tuple[tuple[int, int], ...]
+    n_ratings: Mapping[str, Vector]
+    """The ratings of each user and of each item."""
     memory: ClassVar[int] = 8
     first_length: ClassVar[float | None] = 1.0
 
@@ -237,7 +239,10 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         n_observed = np.diff(cells.starts)
         sample = sample_unobserved(log.n_items - n_observed, n_unobserved, random_state)
         tasks = split_users(n_observed + sample.size)
-        return cls(cells, sample, n_unobserved > 0, center, precision, workers, tasks)
+        by_row = {"user": n_observed, "item": np.bincount(log.item, minlength=log.n_items)}
+        n_ratings = {side: counts.astype(np.float64) for side, counts in by_row.items()}
+        has_selection = n_unobserved > 0
+        return cls(cells, sample, has_selection, center, precision, workers, tasks, n_ratings)
 
     def start(self, parameters: OrdinalParameters, /) -> LbfgsState:
         return start_at(self.evaluate, self._pack(parameters))
@@ -302,7 +307,7 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         the factors and 1 of a rated item, and c the curvature of a rating. Items are alike. The
         other parameters have a diagonal.
         """
-        parameters, counts = self._unpack(state.point), self._count_ratings()
+        parameters, counts = self._unpack(state.point), self.n_ratings
         blocks = {
             parts: self._row_hessians(parameters, counts, parts, opposite, curvature)
             for parts, opposite, curvature in ROW_BLOCKS
@@ -338,11 +343,6 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         gram = (design * counts[opposite_side][:, None]).T @ design / counts[opposite_side].sum()
         ridge = [self.precision[factors]] * rows.shape[1] + [self.precision[intercept]]
         return RowHessians.of(np.array(ridge), curvature * counts[side], gram)
-
-    def _count_ratings(self) -> dict[str, Vector]:
-        """The ratings of each user and of each item."""
-        by_item = np.bincount(self.log.item, minlength=len(self.center.item_offset))
-        return {"user": np.diff(self.log.starts), "item": by_item}
 
     def _curvature(self, name: str, counts: Mapping[str, Vector]) -> Any:
         """The diagonal of a part: its precision and what the ratings of each row add.

@@ -221,8 +221,7 @@ def rank_learners(
             f"`data` must be RandomTestData; got {describe(data)}.",
             parameter="data",
             value=data,
-            remedy="Pass RandomTestData(log, test, propensities), or one of the worlds of "
-            "`unskew leaderboard`.",
+            remedy="Pass RandomTestData(log, test, propensities), or a LeaderboardData.",
         )
     chosen_metrics = _check_metrics(metrics)
     world = LeaderboardData.of(data) if isinstance(data, RandomTestData) else data

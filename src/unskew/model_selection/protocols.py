@@ -16,6 +16,7 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.errors import BadPropensityError, UsageError
 from unskew.propensity.naive_bayes import NaiveBayesPropensity
 from unskew.settings import Flag, Instance, describe, require_list
+from unskew.tables import count_noun
 from unskew.types import BoolVector, Matrix
 
 SAMPLE_SHARE = 0.05
@@ -76,12 +77,21 @@ DEFAULT_PROTOCOLS = ("clean", "defaults", "paper", "leaky")
 def check_propensity_matrix(values: object) -> Matrix:
     """Propensities of all cells: an error unless all are above 0 and at most 1."""
     matrix = float_array(values, "propensity_matrix", BadPropensityError)
-    if matrix.ndim != 2 or not ((matrix > 0) & (matrix <= 1)).all():
+    if matrix.ndim != 2:
         raise BadPropensityError(
-            "`propensity_matrix` must have a propensity above 0 and at most 1 for each user and "
-            f"item; got shape {matrix.shape}.",
+            "`propensity_matrix` must have a row for each user and a column for each item; got "
+            f"shape {matrix.shape}.",
             parameter="propensity_matrix",
-            remedy="Pass a matrix with a row for each user and a column for each item.",
+        )
+    is_bad = ~((matrix > 0) & (matrix <= 1))
+    if is_bad.any():
+        user, item = np.argwhere(is_bad)[0]
+        raise BadPropensityError(
+            f"{count_noun(int(is_bad.sum()), 'value')} of `propensity_matrix` must be above 0 and "
+            f"at most 1; the first is {matrix[user, item]:g}, at user row {user} and item column "
+            f"{item}.",
+            parameter="propensity_matrix",
+            value=matrix[user, item],
         )
     return matrix
 

@@ -75,8 +75,8 @@ class CrossValidation(Result):
     metric: str
     estimator: str
     setup: Mapping[str, Any] = field(default_factory=dict)
-    """Name of the model, number of ratings, of folds and of repetitions, the rule of the choice,
-    and the random state."""
+    """Name of the model, number of ratings, of folds and of repetitions, whether the score is
+    weighted, the rule of the choice, and the random state."""
     edges: tuple[str, ...] = ()
     """A sentence for each grid that was extended, or whose best value is at its edge."""
     backend: str | None = None
@@ -101,7 +101,11 @@ class CrossValidation(Result):
 
     def _footer(self) -> list[str]:
         chosen = "best" if self.setup.get("rule", "best") == "best" else "simplest near the best"
-        return [f"{chosen} by {self.estimator} of {self.metric}: {self.best_params}", *self.edges]
+        is_weighted = self.setup.get("is_weighted", True)
+        criterion = (
+            f"{self.estimator} of {self.metric}" if is_weighted else f"unweighted {self.metric}"
+        )
+        return [f"{chosen} by {criterion}: {self.best_params}", *self.edges]
 
 
 def cross_validate(
@@ -258,6 +262,7 @@ def cross_validate(
         "n_observed": whole.n_ratings,
         "n_folds": n_folds,
         "n_repeats": n_repeats,
+        "is_weighted": propensities is not None,
         "rule": rule,
         "random_state": random_state if isinstance(random_state, int) else str(random_state),
     }

@@ -133,6 +133,8 @@ class FactorRecommender(Recommender):
         return {
             "user_factors": (factors.user_factors, (n_users, factors.n_factors)),
             "item_factors": (factors.item_factors, (n_items, factors.n_factors)),
+            "user_offset": (factors.user_offset, (n_users,)),
+            "item_offset": (factors.item_offset, (n_items,)),
             "global_offset": (factors.global_offset, ()),
         }
 

@@ -358,10 +358,13 @@ class MatrixFactorization(RatingFactorization):
             )
         if self.l2 == "auto":
             raise UsageError(
-                f"`engine={name!r}` cannot choose `l2` from the log.",
+                f"`engine={name!r}` cannot choose `l2` from the log, which `l2='auto'`, the "
+                "default, asks for.",
                 parameter="l2",
                 value="auto",
                 remedy="Pass a number, such as the `l2_` of a local fit to a sample of the users.",
+                shell_remedy="Pass a number as `l2=...`. With `engine='local'`, a sample of the "
+                "users and no `l2`, the summary of the fit shows the one that was chosen.",
             )
         with self._show_steps() as report:
             result = engine.fit_frame(

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers
+from unskew.data.checks import find_misfit
 from unskew.data.factors import Factors
 from unskew.data.ids import (
     Ids,
@@ -311,13 +312,15 @@ class Recommender(Configurable, ABC):
     def _find_inconsistency(self) -> str | None:
         starts, seen, n_items = self.seen_starts_, self.seen_items_, len(self.items_)
         shapes = {
+            "users": (self.users_, (len(self.users_),)),
+            "items": (self.items_, (n_items,)),
             "seen_starts": (starts, (len(self.users_) + 1,)),
             "seen_items": (seen, (int(starts[-1]),)),
             **self._arrays_with_expected_shapes(),
         }
-        for name, (array, expected) in shapes.items():
-            if np.shape(array) != expected:
-                return f"{name} has shape {np.shape(array)}, but the ids need {expected}."
+        misfit = find_misfit(shapes)
+        if misfit is not None:
+            return misfit
         if starts.dtype.kind != "i" or starts[0] != 0 or (np.diff(starts) < 0).any():
             return "seen_starts does not rise from 0."
         if seen.dtype.kind != "i" or (seen.size and not 0 <= seen.min() <= seen.max() < n_items):

@@ -168,10 +168,10 @@ class TriTraining(FactorRecommender):
         return make_checkpoint(path, every, settings, *columns, shape=(log.n_users, log.n_items))
 
     def _draw_cells(self, log: Ratings, rng: np.random.Generator) -> CellNumbers:
-        """The cells of one round, by number."""
+        """The cells of one round, by number, in ascending order."""
         n_drawn = max(1, round(min(self.candidates * len(log), log.n_cells)))
         if n_drawn < log.n_cells:
-            return rng.choice(log.n_cells, n_drawn, replace=False)
+            return np.sort(rng.choice(log.n_cells, n_drawn, replace=False))
         return np.arange(log.n_cells)
 
     def _label_cells(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from unskew.data.cells import cell_numbers, find_cells, row_starts
 from unskew.data.checks import float_array
-from unskew.data.columns import find_column
+from unskew.data.columns import find_column, has_column
 from unskew.data.frames import id_column, is_frame, number_columns, open_frame
 from unskew.data.ids import Ids, as_ids, find_codes, format_id
 from unskew.data.impressions import Impressions, SlotRows
@@ -19,6 +19,7 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.errors import (
     BadImpressionError,
     BadPredictionError,
+    ColumnError,
     UnknownNameError,
     UnskewError,
     UsageError,
@@ -132,8 +133,8 @@ def read_request_candidates(
 ) -> RequestCandidates:
     """The candidates of each request.
 
-    ``candidates`` are None for all items of the log, a list of item ids, or a frame of requests and
-    items. Items that the user has in ``exclude`` are left out.
+    ``candidates`` are None for all items of the log, a list of item ids, or a frame of items and
+    requests or users. Items that the user has in ``exclude`` are left out.
     """
     if candidates is not None and is_frame(candidates):
         return _read_frame(shown, candidates, exclude)
@@ -152,32 +153,49 @@ def _read_frame(
     shown: Impressions, candidates: object, exclude: Ratings | None
 ) -> RequestCandidates:
     table = open_frame(candidates)
-    names = {
-        role: find_column(
-            role, _name_if_present(shown.columns.get(role), table.columns), table.columns
-        )
-        for role in ("request", "item")
-    }
-    request = find_codes(id_column(table, names["request"]), shown.requests)
-    items, item = _extend(shown.items, id_column(table, names["item"]))
-    others = [name for name in table.columns if name not in names.values()]
+    role, name = _find_group_column(shown, table.columns)
+    is_by_user = role == "user"
+    item_name = find_column(
+        "item", _name_if_present(shown.columns.get("item"), table.columns), table.columns
+    )
+    logged = shown.users if is_by_user else shown.requests
+    code = find_codes(id_column(table, name), logged)
+    items, item = _extend(shown.items, id_column(table, item_name))
+    others = [each for each in table.columns if each not in (name, item_name)]
     columns = number_columns(table, others, only_numbers=True)
-    is_logged = request >= 0
-    counts = np.bincount(request[is_logged], minlength=shown.n_requests)
+    is_logged = code >= 0
+    counts = np.bincount(code[is_logged], minlength=logged.size)
     if not counts.all():
-        first = int((counts == 0).argmax())
+        first = f"{role} {format_id(logged[int((counts == 0).argmax())])}"
         raise BadImpressionError(
-            f"{int((counts == 0).sum())} of {shown.n_requests} requests have no candidates; the "
-            f"first is {format_id(shown.requests[first])}.",
+            f"{int((counts == 0).sum()):,} of {count_noun(logged.size, role)} have no candidates; "
+            f"the first is {first}.",
             parameter="candidates",
-            where=f"request {format_id(shown.requests[first])}",
-            remedy="List the candidates of every request, shown ones included.",
+            where=first,
+            remedy=f"List the candidates of every {role}, shown ones included.",
         )
-    request, item = request[is_logged], item[is_logged]
-    columns = {name: column[is_logged] for name, column in columns.items()}
+    code, item = code[is_logged], item[is_logged]
+    columns = {each: column[is_logged] for each, column in columns.items()}
+    if is_by_user:
+        return _build(shown, shown.user_of_request, code, code, item, items, exclude, columns, "")
     group = np.arange(shown.n_requests, dtype=np.int32)
-    user = shown.user_of_request[request]
-    return _build(shown, group, request, user, item, items, exclude, columns, "")
+    user = shown.user_of_request[code]
+    return _build(shown, group, code, user, item, items, exclude, columns, "")
+
+
+def _find_group_column(shown: Impressions, columns: list[str]) -> tuple[str, str]:
+    """What has candidates of its own, requests or users, and the name of its column."""
+    for role in ("request", "user"):
+        name = _name_if_present(shown.columns.get(role), columns)
+        if name is not None or has_column(role, columns):
+            return role, find_column(role, name, columns)
+    raise ColumnError(
+        "no column of the candidates looks like the request or the user; the columns are "
+        f"{', '.join(map(repr, columns))}.",
+        parameter="candidates",
+        value=columns,
+        remedy="Name the columns of the frame as in the log: its requests or users, and its items.",
+    )
 
 
 def _name_if_present(name: str | None, columns: list[str]) -> str | None:

@@ -150,11 +150,20 @@ def explain_check(check: WeightCheck, n_requests: int) -> PropensityWarning | No
             parameter="targets",
             value=check.mean,
             remedy="If the requests come from several rankings, as in an A/B test, pass "
-            "`logging=PolicyMixture([...])` of them; else keep the policy to items that were "
-            "shown.",
+            "`logging=PolicyMixture([...])` of all of them; else keep the policy to items that "
+            "were shown.",
             shell_remedy="If the requests come from several rankings, as in an A/B test, name the "
-            "column of positions of each with `arm=...`; else keep the policy to items that were "
-            "shown.",
+            "column of positions of every one with `arm=...`; else keep the policy to items that "
+            "were shown.",
+        )
+    if not check.n_positive:
+        return PropensityWarning(
+            f"no request has {check.place_text} above 0 under policy {check.policy!r}: the log "
+            "never shows what it would show.",
+            parameter="targets",
+            value=0,
+            remedy="Evaluate a policy that is nearer to the log, or use an estimator that needs "
+            "less overlap.",
         )
     if check.is_off:
         return PropensityWarning(

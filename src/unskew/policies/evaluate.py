@@ -54,9 +54,9 @@ def evaluate_policies(
         those that the logged probabilities allow. ``unskew.policies.POLICY_ESTIMATORS`` says under
         which condition each is unbiased.
     candidates
-        For policies with scores: what each request could show. A frame of requests and items, with
-        columns of scores if policies name them; a list of item ids; or None for all items of the
-        log.
+        For policies with scores: what each request could show. A frame of requests and items, or of
+        users and items, with columns of scores if policies name them; a list of item ids; or None
+        for all items of the log.
     exclude
         A log of ratings: items that a user has in it are no candidates of the user.
     logging
@@ -94,7 +94,11 @@ def evaluate_policies(
             remedy="Build one with Impressions.from_frame(frame, ...).",
         )
     require_list("estimators", estimators, of="names")
-    Instance(Policy, allow_none=True)("logging", logging)
+    Instance(
+        Policy,
+        remedy="Pass UniformSlate(), or PlackettLuce(scores) with a model or callable.",
+        allow_none=True,
+    )("logging", logging)
     if transform is not None and (not callable(transform) or isinstance(transform, type)):
         raise UsageError(
             f"`transform` must change weights, as Clip(20) does; got {describe(transform)}.",

@@ -31,7 +31,7 @@ from unskew.policies.curve_uncertainty import CurveUncertainty, shift_curve
 from unskew.policies.position_bias import ExaminationCurve
 from unskew.policies.probabilities import WORDS, BoundPolicy
 from unskew.policies.result import LOGGED, PolicyEvaluation
-from unskew.policies.targets import Policy, bind_log
+from unskew.policies.targets import Policy, PolicyMixture, bind_log
 from unskew.policies.terms import Term, TermSums
 from unskew.settings import Number, OneOf, describe
 from unskew.tables import count_noun
@@ -169,7 +169,7 @@ class PolicyPlan:
         logging = bind_log(shown)
         if self.logging is not None:
             logging = self.logging.bind(shown, find_logged, LOGGED)
-            _require_possible(shown, logging)
+            _require_possible(shown, logging, is_mixture=isinstance(self.logging, PolicyMixture))
             _require_same_probability(shown, logging)
         worth = read_worth(self.slot_worth, shown.n_slots)
         curve = None
@@ -383,8 +383,11 @@ def choose_estimators(
             "the log has no probabilities, and `examination` is not given: no estimator of "
             "another policy can be computed.",
             parameter="estimators",
-            remedy="Name the column of logged probabilities with `probability=...`, or pass "
-            "`examination=...` for 'pbm'.",
+            remedy="Name the column of logged probabilities with `probability=...`; or say how the "
+            "log was made, with `logging=...`; or pass `examination=...` for 'pbm'.",
+            shell_remedy="Name the column of logged probabilities with `probability=...`; if LOG "
+            "is from an A/B test of rankings, the positions of each with `arm=...`; if it was "
+            "drawn uniformly, pass `logging='uniform'`; or pass `examination=...` for 'pbm'.",
         )
     return chosen
 
@@ -442,18 +445,23 @@ def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
     return values[:n_slots]
 
 
-def _require_possible(shown: Impressions, logging: BoundPolicy) -> None:
+def _require_possible(shown: Impressions, logging: BoundPolicy, *, is_mixture: bool) -> None:
     """Raise an error if the stated logging policy could not have shown a shown item."""
     is_impossible = (logging.marginal() <= 0) | (logging.step() <= 0)
     if is_impossible.any():
         slot, request = (int(each[0]) for each in np.nonzero(is_impossible))
         where = shown.name_row(int(shown.slots[request, slot]))
+        n_items = int(is_impossible.sum())
+        problem = f"`logging` gives the probability 0 to {n_items:,} shown items"
+        remedy = "Every shown item must be among the `candidates` of its request."
+        if is_mixture:
+            problem = f"no policy of the mixture would show {n_items:,} shown items where they are"
+            remedy = "Name all policies that made the log, and check their positions or scores."
         raise BadImpressionError(
-            f"`logging` gives the probability 0 to {int(is_impossible.sum())} shown items; the "
-            f"first is {where}.",
+            f"{problem}; the first is {where}.",
             parameter="logging",
             where=where,
-            remedy="Every shown item must be among the `candidates` of its request.",
+            remedy=remedy,
         )
 
 

@@ -119,7 +119,10 @@ class ColumnProbabilities(BoundPolicy):
 
     def explain_missing(self, kind: str) -> str:
         if kind == "exposure":
-            return "Pass `logging=...`, a policy with scores, or use 'iips'."
+            return (
+                "Pass `logging=...`, a policy with scores, or use an estimator that reads "
+                f"{self.kind!r} probabilities."
+            )
         return (
             f"The column has {self.kind!r} probabilities: use estimators that read them, or pass a "
             "policy with scores (as `logging=...` for the log)."

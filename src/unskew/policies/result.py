@@ -300,7 +300,11 @@ class PolicyEvaluation(Result):
             "estimators": list(self.estimators),
             "conditions": {name: each.traits["unbiased_if"] for name, each in declared.items()},
             "labels": labels,
-            "headline": asdict(headline) | {"others": headline.describe(labels)},
+            "headline": asdict(headline)
+            | {
+                "others": headline.describe(labels),
+                "rank": headline.describe_rank(len(self.policies)),
+            },
             "kind_check": None if self.kind_check is None else asdict(self.kind_check),
             "rows": [asdict(value) for value in self],
             "differences": [
@@ -338,9 +342,10 @@ class PolicyEvaluation(Result):
             headline = self.headline()
             parts = [f"{headline.policy!r} by {headline.estimator}", headline.describe({})]
             if len(self.policies) > 1:
-                parts[0] = (
-                    f"of {len(self.policies)} policies, {parts[0]} has the highest value and "
-                    f"{headline.describe_verdict()} ({format_p_value(headline.p_value)}, adjusted)"
+                rank = headline.describe_rank(len(self.policies))
+                parts[0] += (
+                    f" {rank} and {headline.describe_verdict()} "
+                    f"({format_p_value(headline.p_value)}, adjusted)"
                 )
             is_known = not math.isnan(headline.p_value)
             verdict = "; ".join(filter(None, parts))
@@ -394,12 +399,22 @@ class PolicyHeadline:
     disagree: tuple[str, ...]
     silent: tuple[str, ...]
     """Estimators without an interval."""
+    n_policies: int
+    """Target policies that have an interval by this estimator, of which it takes the highest."""
 
     def describe_verdict(self) -> str:
         """What this estimator finds about ``policy`` and the logging policy, in words."""
         if self.better is None:
             return "cannot be told apart from the logging policy"
         return f"is {'better' if self.better == self.policy else 'worse'} than the logging policy"
+
+    def describe_rank(self, n_policies: int) -> str:
+        """Which of the target policies it is, in words."""
+        if self.n_policies == n_policies:
+            return f"has the highest value of {n_policies} policies"
+        if self.n_policies > 1:
+            return f"has the highest value of the {self.n_policies} policies with an interval"
+        return "is the only policy with an interval"
 
     def describe(self, labels: Mapping[str, str]) -> str:
         """What the other estimators find about ``policy`` and the logging policy, in words.
@@ -471,6 +486,7 @@ def find_headline(result: PolicyEvaluation) -> PolicyHeadline:
         decided=tuples["decided"],
         disagree=tuples["disagree"],
         silent=tuples["silent"],
+        n_policies=sum(map(_has_interval, comparisons[chosen])),
     )
 
 

@@ -113,6 +113,7 @@ def _bind_column(
         )
     with np.errstate(invalid="ignore"):
         is_valid = (values >= 0) & (values <= 1)
+        are_places = bool((values > 1).any() and not (values % 1 > 0).any())
     require_rows(
         is_valid,
         values,
@@ -120,7 +121,12 @@ def _bind_column(
         shown.name_row,
         subject=f"policy {name!r}: ",
         parameter="targets",
-        remedy="An item that the policy would not show has the probability 0.",
+        remedy="These look like positions of a new ranking: use TargetRanking(position=...)."
+        if are_places
+        else "An item that the policy would not show has the probability 0.",
+        shell_remedy="These look like positions of a new ranking: use `ranking=...`."
+        if are_places
+        else None,
         error_type=BadPropensityError,
     )
     slots = np.ascontiguousarray(shown.slots.T)

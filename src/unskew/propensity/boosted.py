@@ -22,7 +22,7 @@ from unskew.propensity.covariates import (
 from unskew.propensity.model import require_listed_universe
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, draw_seeds, setting
 from unskew.threads import single_openmp_thread
-from unskew.types import IntVector, Matrix, RandomState, Vector
+from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
 
 Stop: TypeAlias = Literal["asam", "ks", "deviance"]
 MAX_PROFILE_PAIRS = 2 * 10**6
@@ -187,13 +187,20 @@ class BoostedPropensity(CovariatePropensityModel):
             )
 
     def _find_inconsistency(self) -> str | None:
-        sizes = (self.user_profile_.size, self.item_profile_.size)
-        if sizes != (self.users_.size, self.items_.size):
-            return "the numbers of users, items and profiles do not match."
-        shape = self.profile_propensities_.shape
-        if self.user_profile_.max() >= shape[0] or self.item_profile_.max() >= shape[1]:
-            return "a profile is missing."
+        misfit = super()._find_inconsistency()
+        if misfit is not None:
+            return misfit
+        profiles = self.user_profile_, self.item_profile_
+        for profile, size in zip(profiles, self.profile_propensities_.shape, strict=True):
+            if not 0 <= profile.min() <= profile.max() < size:
+                return "a profile is missing."
         return None
+
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        return {
+            "user_profile": (self.user_profile_, (len(self.users_),)),
+            "item_profile": (self.item_profile_, (len(self.items_),)),
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel, SampleLike, require_listed_universe
 from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds
 from unskew.settings import OneOf, WholeNumber, check_random_state, draw_seeds, setting
-from unskew.types import IntVector, RandomState, Vector
+from unskew.types import ArrayShapes, IntVector, RandomState, Vector
 
 Method: TypeAlias = Literal["platt", "isotonic"]
 MAX_LOGIT = 30.0
@@ -129,13 +129,20 @@ class CalibratedPropensity(PropensityWrapper):
             )
 
     def _find_inconsistency(self) -> str | None:
-        if self.fold_of_user_.size != len(self.users_):
-            return f"it has {self.fold_of_user_.size} folds for {len(self.users_)} users."
+        misfit = super()._find_inconsistency()
+        if misfit is not None:
+            return misfit
         has_curves = len(self.knots_) == len(self.levels_) == self.floors_.size and all(
-            knots.shape == levels.shape
+            knots.shape == levels.shape == (knots.size,)
             for knots, levels in zip(self.knots_, self.levels_, strict=True)
         )
         return None if has_curves else "it does not have a curve for each fold."
+
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        return {
+            "fold_of_user": (self.fold_of_user_, (len(self.users_),)),
+            "floors": (self.floors_, (self.floors_.size,)),
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

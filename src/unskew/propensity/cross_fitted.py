@@ -19,7 +19,7 @@ from unskew.propensity import PROPENSITY_MODELS
 from unskew.propensity.model import PropensityModel, SampleLike, require_universe
 from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds, fit_copy
 from unskew.settings import WholeNumber, check_random_state, draw_seeds, fitted_state, setting
-from unskew.types import IntVector, RandomState, Vector
+from unskew.types import ArrayShapes, IntVector, RandomState, Vector
 
 HeldOut: TypeAlias = Literal["user", "cell"]
 MAX_DEVIATION = 3.0
@@ -196,12 +196,15 @@ class CrossFittedPropensity(PropensityWrapper):
                 stacklevel=3,
             )
 
-    def _find_inconsistency(self) -> str | None:
-        if len(self.models_) != self.training_share_.size:
-            return f"it has {len(self.models_)} models for {self.training_share_.size} folds."
-        if self.fold_of_user_.size not in (0, len(self.users_)):
-            return f"it has {self.fold_of_user_.size} folds for {len(self.users_)} users."
-        return None
+    def _inner_models(self) -> Sequence[PropensityModel]:
+        return self.models_
+
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        n_users = len(self.users_) if self.fold_of_user_.size else 0
+        return {
+            "training_share": (self.training_share_, (len(self.models_),)),
+            "fold_of_user": (self.fold_of_user_, (n_users,)),
+        }
 
 
 def assign_cell_folds(cells: npt.NDArray[np.int64], *, n_folds: int, seed: int) -> IntVector:

@@ -53,7 +53,7 @@ from unskew.propensity.model import (
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.tables import join_words
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import IntVector, Matrix, RandomState, Vector
+from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
 
 Report: TypeAlias = Callable[[str], None]
 RIDGE_GRID = tuple(float(f"{10**power:.3g}") for power in np.arange(4, -1.1, -0.5))
@@ -548,16 +548,34 @@ class LogisticPropensity(CovariatePropensityModel):
             )
 
     def _find_inconsistency(self) -> str | None:
-        user_sizes = {self.users_.size, self.user_offset_.size, self.user_profile_.size}
-        item_sizes = {self.items_.size, self.item_offset_.size, self.item_profile_.size}
-        widths = {self.user_crossed_.shape[1], self.item_crossed_.shape[1]}
-        if max(map(len, (user_sizes, item_sizes, widths))) > 1:
-            return "the numbers of users, items, offsets and covariates do not match."
-        if self.user_profile_.max() >= len(self.user_effect_) or self.item_profile_.max() >= len(
-            self.item_effect_
+        misfit = super()._find_inconsistency()
+        if misfit is not None:
+            return misfit
+        for profile, effect in (
+            (self.user_profile_, self.user_effect_),
+            (self.item_profile_, self.item_effect_),
         ):
-            return "a profile is missing."
+            if not 0 <= profile.min() <= profile.max() < len(effect):
+                return "a profile is missing."
         return None
+
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        shapes: ArrayShapes = {"n_crossed": (self.n_crossed_, (2,))}
+        n_crossed = self.user_crossed_.shape[-1]
+        for role, n_ids in (("user", len(self.users_)), ("item", len(self.items_))):
+            effect, design, excess = (
+                getattr(self, f"{role}_{part}_") for part in ("effect", "design", "excess")
+            )
+            n_profiles = len(effect)
+            shapes |= {
+                f"{role}_offset": (getattr(self, f"{role}_offset_"), (n_ids,)),
+                f"{role}_profile": (getattr(self, f"{role}_profile_"), (n_ids,)),
+                f"{role}_effect": (effect, (n_profiles,)),
+                f"{role}_crossed": (getattr(self, f"{role}_crossed_"), (n_profiles, n_crossed)),
+                f"{role}_design": (design, (n_profiles, design.shape[-1])),
+                f"{role}_excess": (excess, (n_ids if excess.size else 0,)),
+            }
+        return shapes
 
 
 def _group_units(profile: IntVector, offset: Vector) -> tuple[IntVector, IntVector, Vector]:

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.checks import find_misfit
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, FrameStrata, LogRelation, Replicates, TakenAsKnown
 from unskew.data.frames import LazyFrame, add_column, count_sizes, open_lazily
@@ -44,7 +45,7 @@ from unskew.io.model_files import write_model
 from unskew.io.writing import as_path
 from unskew.settings import Configurable, require_fitted, unfitted_copy
 from unskew.tables import count_noun
-from unskew.types import IndexVector, IntVector, Vector
+from unskew.types import ArrayShapes, IndexVector, IntVector, Vector
 
 BLOCK_PAIRS = 1 << 20
 SampleLike: TypeAlias = Ratings | Mapping[float, float] | npt.ArrayLike
@@ -251,6 +252,15 @@ class PropensityModel(Configurable):
 
     def _require_fitted(self) -> None:
         require_fitted(self)
+
+    def _find_inconsistency(self) -> str | None:
+        n_users, n_items = len(self.users_), len(self.items_)
+        ids: ArrayShapes = {"users": (self.users_, (n_users,)), "items": (self.items_, (n_items,))}
+        return find_misfit(ids | self._arrays_with_expected_shapes())
+
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        """The fitted arrays of a subclass, each with the shape that it must have."""
+        return {}
 
     def _record_log(self, log: Ratings, universe: Universe) -> None:
         """Store what predictions need of the log."""

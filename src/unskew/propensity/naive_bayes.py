@@ -35,7 +35,8 @@ from unskew.propensity.model import (
     require_universe,
 )
 from unskew.settings import Number, WholeNumber, setting
-from unskew.types import IntVector, Matrix, Vector
+from unskew.tables import count_noun
+from unskew.types import ArrayShapes, IntVector, Matrix, Vector
 
 MAX_LEVELS = 50
 """More distinct ratings than this are assumed to be a continuous scale, which needs bins."""
@@ -262,11 +263,19 @@ class NaiveBayesPropensity(McarPropensityModel):
         self.sample_by_level_, self.sample_by_user_ = sample.counts(cuts)
         _warn_of_equal_shares(observed, self.sample_by_level_)
 
-    def _find_inconsistency(self) -> str | None:
-        n_levels, n_propensities = self.levels_.size, self.propensity_by_level_.size
-        if n_levels != n_propensities:
-            return f"it has {n_propensities} propensities for {n_levels} levels of ratings."
-        return None
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        n_levels = self.levels_.size
+        n_sampled = n_levels if self.sample_by_level_.size else 0
+        n_named = len(self.sample_by_user_)
+        return {
+            "levels": (self.levels_, (n_levels,)),
+            "cuts": (self.cuts_, (n_levels - 1,)),
+            "marginal": (self.marginal_, (n_levels,)),
+            "propensity_by_level": (self.propensity_by_level_, (n_levels,)),
+            "observed_by_level": (self.observed_by_level_, (n_levels,)),
+            "sample_by_level": (self.sample_by_level_, (n_sampled,)),
+            "sample_by_user": (self.sample_by_user_, (n_named, n_sampled if n_named else 0)),
+        }
 
     def _describe_unknown(self, kind: str) -> str | None:
         return ""
@@ -408,7 +417,7 @@ def _require_sample(mcar: SampleLike | None) -> SampleLike:
     if mcar is None:
         raise UsageError(
             "naive Bayes compares the log with ratings of cells chosen at random, "
-            "and `mcar` has none.",
+            "and none were passed.",
             parameter="mcar",
             remedy="Pass them as `mcar=...`; a thousand give narrow intervals. "
             "Without such ratings, use LogisticPropensity or PopularityPropensity, which cannot "
@@ -464,8 +473,9 @@ def _sort_counts(count_by_rating: Mapping[Any, int]) -> tuple[Vector, Vector]:
         raise empty_frame_error()
     values = float_array(list(count_by_rating), "ratings", BadRatingError)
     if not np.isfinite(values).all():
+        n_bad = int(sum(np.asarray(list(count_by_rating.values()))[~np.isfinite(values)]))
         raise BadRatingError(
-            "some ratings are NaN or infinite.",
+            f"{count_noun(n_bad, 'rating')} of the log must not be NaN or infinite.",
             parameter="rating",
             remedy="Drop those rows: a cell without a rating is an unobserved cell.",
         )

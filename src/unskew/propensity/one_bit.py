@@ -29,7 +29,7 @@ from unskew.propensity.low_rank import (
 from unskew.propensity.model import PropensityModel, require_universe, warn_if_not_converged
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import IntVector, Matrix, RandomState, Vector
+from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
 
 MAX_DENSE_CELLS = 1 << 22
 """The convex solver holds several matrices of all cells, and computes an SVD in each step."""
@@ -254,14 +254,12 @@ class OneBitPropensity(PropensityModel):
                 remedy="Pass a positive number, such as `max_nuclear=1`.",
             )
 
-    def _find_inconsistency(self) -> str | None:
-        user, item = self.user_factors_.shape, self.item_factors_.shape
-        if (user[0], item[0]) != (len(self.users_), len(self.items_)) or user[1:] != item[1:]:
-            return (
-                f"its factors have shapes {user} and {item}, but it has {len(self.users_)} users "
-                f"and {len(self.items_)} items."
-            )
-        return None
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        n_factors = self.user_factors_.shape[-1]
+        return {
+            "user_factors": (self.user_factors_, (len(self.users_), n_factors)),
+            "item_factors": (self.item_factors_, (len(self.items_), n_factors)),
+        }
 
 
 def solve_in_nuclear_ball(

@@ -18,7 +18,7 @@ from unskew.propensity.low_rank import ObservedMatrix, pair_products
 from unskew.propensity.model import PropensityModel, require_universe, warn_if_not_converged
 from unskew.settings import Number, OneOf, WholeNumber, check_random_state, setting
 from unskew.threads import Workers
-from unskew.types import Floats, IntVector, Matrix, RandomState, Vector
+from unskew.types import ArrayShapes, Floats, IntVector, Matrix, RandomState, Vector
 
 MIN_SHAPE = 0.01
 """With a smaller shape, exp(E log x) underflows for users and items without observations."""
@@ -190,14 +190,11 @@ class PoissonPropensity(PropensityModel):
         self.converged_ = has_converged
         return start
 
-    def _find_inconsistency(self) -> str | None:
-        shapes = (self.user_factors_.shape, self.item_factors_.shape)
-        if shapes != ((len(self.users_), self.n_factors), (len(self.items_), self.n_factors)):
-            return (
-                f"its factors have shapes {shapes[0]} and {shapes[1]}, but it has "
-                f"{len(self.users_)} users, {len(self.items_)} items and {self.n_factors} factors."
-            )
-        return None
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        return {
+            "user_factors": (self.user_factors_, (len(self.users_), self.n_factors)),
+            "item_factors": (self.item_factors_, (len(self.items_), self.n_factors)),
+        }
 
 
 def prior_rate(n_factors: int, shape: float, density: float) -> float:

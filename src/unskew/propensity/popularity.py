@@ -36,7 +36,7 @@ from unskew.propensity.model import (
 from unskew.propensity.wrapper import CappedSum, scale_to_total
 from unskew.settings import Number, OneOf, setting
 from unskew.tables import count_noun, join_words
-from unskew.types import IntVector, Vector
+from unskew.types import ArrayShapes, IntVector, Vector
 
 By: TypeAlias = Literal["item", "user", "both"]
 ROLES: Mapping[str, tuple[str, ...]] = {
@@ -321,14 +321,17 @@ class PopularityPropensity(PropensityModel):
             self._set_scores(counts)
 
     def _find_inconsistency(self) -> str | None:
-        for role, scores, ids in (
-            ("user", self.user_score_, self.users_),
-            ("item", self.item_score_, self.items_),
-        ):
-            is_needed = role in ROLES[self.by] or scores.size > 0
-            if is_needed and scores.size != len(ids):
-                return f"it has {scores.size} scores for {len(ids)} {role}s."
-        return None
+        for role in ROLES[self.by]:
+            if role not in self.largest_:
+                return f"the largest count of {role}s is missing."
+        return super()._find_inconsistency()
+
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        roles = ROLES[self.by]
+        return {
+            "user_score": (self.user_score_, (len(self.users_) if "user" in roles else 0,)),
+            "item_score": (self.item_score_, (len(self.items_) if "item" in roles else 0,)),
+        }
 
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         user_score = self._find_scores(self.user_score_, user, "user")

@@ -20,7 +20,7 @@ from unskew.propensity.model import (
 )
 from unskew.propensity.wrapper import PropensityWrapper
 from unskew.settings import Number, WholeNumber, setting
-from unskew.types import IntVector, Vector
+from unskew.types import ArrayShapes, IntVector, Vector
 
 WITH_RIDGE = (
     "raking with a ridge leaves a part of the errors of the inner model, and with them a bias of "
@@ -145,11 +145,11 @@ class RakedPropensity(PropensityWrapper):
             has_interval=False,
         )
 
-    def _find_inconsistency(self) -> str | None:
-        sizes = self.user_factor_.size, self.item_factor_.size
-        if sizes != (len(self.users_), len(self.items_)):
-            return f"it has factors of {sizes[0]} users and {sizes[1]} items."
-        return None
+    def _arrays_with_expected_shapes(self) -> ArrayShapes:
+        return {
+            "user_factor": (self.user_factor_, (len(self.users_),)),
+            "item_factor": (self.item_factor_, (len(self.items_),)),
+        }
 
 
 def _take_factor(factor: Vector, code: IntVector) -> Vector:

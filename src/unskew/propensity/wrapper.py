@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, replace
 from typing import Self
 
@@ -39,6 +39,7 @@ class PropensityWrapper(McarPropensityModel):
     """
 
     model: PropensityModel
+    model_: PropensityModel
 
     @property
     def sees_ratings(self) -> bool:
@@ -88,6 +89,18 @@ class PropensityWrapper(McarPropensityModel):
                     remedy="Wrap an unfitted model, or list the same ids in both logs.",
                 )
         return model
+
+    def _find_inconsistency(self) -> str | None:
+        for inner in self._inner_models():
+            for kind in ("users", "items"):
+                n_inner, n_own = len(getattr(inner, f"{kind}_")), len(getattr(self, f"{kind}_"))
+                if n_inner not in (0, n_own):
+                    return f"it has {n_own} {kind}, but the model inside has {n_inner}."
+        return super()._find_inconsistency()
+
+    def _inner_models(self) -> Sequence[PropensityModel]:
+        """One model, or one for each fold."""
+        return [self.model_]
 
     def _find_refit_obstacle(self) -> str | None:
         if fitted_state(self.model):

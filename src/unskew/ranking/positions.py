@@ -292,9 +292,12 @@ class _PositionCounter:
             uncount_hidden(scores, starts, log.cells, log.items, n_hidden, equal)
 
     def check(self, rows: slice, returned: Scores) -> Scores:
-        """The scores as contiguous float32 or float64 rows; other numbers become float64."""
+        """What the scorer returned for these rows of ``log``, contiguous and checked.
+
+        float16 becomes float32, and numbers that are not floats become float64.
+        """
         users, scores = self.log.users[rows], np.asarray(returned)
-        problem = f"for {users.size} users from code {users[0]} on the scorer returned"
+        problem = f"for {users.size} users, starting at user code {users[0]}, the scorer returned"
         if scores.shape != (users.size, self.n_items):
             raise BadPredictionError(
                 f"{problem} shape {scores.shape}.",

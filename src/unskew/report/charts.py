@@ -340,7 +340,10 @@ class Chart:
 def keep_first(
     parts: Sequence[T], order: Sequence[int], *, rows_each: int, noun: str
 ) -> tuple[list[T], str]:
-    """The first parts in ``order`` that a forest has space for, and a caption on those left out."""
+    """All parts as they are if a forest has space for them, otherwise the first in ``order``.
+
+    Also a caption on those left out.
+    """
     n_kept = max(MAX_FOREST_ROWS // max(rows_each, 1), 1)
     if len(parts) <= n_kept:
         return list(parts), ""

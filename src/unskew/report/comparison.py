@@ -261,14 +261,15 @@ def write_headline(record: Record, metric: str) -> Headline:
         first = f"Doubtful, a check failed: {record['unexplained']}."
         second = (
             f" This evaluation cannot say {finding.question}, unless what the propensities leave "
-            "out has nothing to do with the errors of the models."
+            "out has nothing to do with the errors of the models. If it has, "
+            f"{finding.if_wrong}."
         )
     elif fails_item_check(record):
         second = f" A check speaks against this condition.{finding.remark}"
     elif finding.flips_at is not None:
         first = (
-            f"{start} {finding.cautious}. The order would flip if the odds of being logged were "
-            f"wrong by up to a small factor ({finding.flips_at:.3g}), in the worst case for "
+            f"{start} {finding.cautious}. The order could flip if the odds of being logged were "
+            f"wrong by a small factor, {finding.flips_at:.3g} or more, in the worst case for "
             "the leader."
         )
     return (first, True), (second, False)
@@ -365,7 +366,7 @@ def _describe_plain(row: Record, corrected: Record, *, higher_is_better: bool) -
     """
     name = _name_plain(row["estimator"])
     if row["better"] is None:
-        return f"{name} cannot tell them apart"
+        return f"{name} cannot tell them apart on {metric_label(row['metric'])}"
     limits = row["ci_low"], row["ci_high"]
     distance = format_number(abs(row["difference"]), choose_decimals(*limits))
     if corrected["better"] not in (None, row["better"]):
@@ -460,8 +461,12 @@ def build_comparison_page(record: Record) -> Page:
         subject=title,
         with_sign=True,
     )
+    premise = record.get("premise") or {}
     forest = difference_forest(
-        [ForestGroup("", (row,))], metric, pair=(first, second), higher_is_better=higher_is_better
+        [ForestGroup("", (row,))],
+        metric,
+        pair=None if _is_doubtful(premise) else (first, second),
+        higher_is_better=higher_is_better,
     )
     headings = {name: name.replace("_", " ") for name in FIELDS}
     numbers = make_table("The difference", label_columns([record], headings))
@@ -470,7 +475,6 @@ def build_comparison_page(record: Record) -> Page:
     if record["p_value"] is not None and record["p_value"] < SMALL_P_VALUE:
         p_value = f"< {SMALL_P_VALUE}"
     texts = tuple(record.get("warnings", ()))
-    premise = record.get("premise") or {}
     verb = "is ahead of" if _is_doubtful(premise) else "beats"
     verdict = f"{_open_comparison(record)} {describe_comparison(record, verb=verb)}."
     if texts:

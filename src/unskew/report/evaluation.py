@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from unskew.errors import UsageError
-from unskew.estimators import main_estimator
+from unskew.estimators import corrects_selection, main_estimator
 from unskew.metrics import metric_label
 from unskew.metrics.metric import find_list_length
 from unskew.report import PAGES
@@ -92,6 +92,8 @@ TOLD_APART: dict[Claim, str] = {
 IF_RIGHT = (
     "An interval that excludes zero tells the two models apart, if the propensities are right."
 )
+NOT_BY_NAIVE = " The interval of Naive never does, because it is not corrected for selection."
+ONLY_NAIVE = "No corrected estimate has an interval, so this chart tells no models apart."
 COLLECT = (
     "collect ratings of random cells and score the models on them (`unskew.evaluate_random_test`). "
     "`unskew.plan_random_sample` says how many are needed"
@@ -117,10 +119,6 @@ WEIGHTS = (
 )
 LOWER_LIMITS = " Lower limits give steadier estimates that correct less."
 PROPENSITY = " The propensity is the probability that a rating was logged."
-WORST_CASE = (
-    "the worst case over all cells; the weights keep their sum, unless the metric is a mean "
-    "over users"
-)
 ESTIMATE_COLUMNS = {
     "model": "model",
     "metric": "metric",
@@ -234,8 +232,11 @@ def _find_next_step(record: Record, claim: Claim) -> str:
         return (
             f"you already have {count}. If they were really drawn at random and name users and "
             "items, and no model was trained on them, score the models on them: "
-            "`unskew.evaluate_random_test`"
+            "`unskew.evaluate_random_test`. `unskew.plan_random_sample` says whether they are "
+            "enough"
         )
+    if claim == "unexplained":
+        return f"find propensities that pass the check. Or {COLLECT}"
     if claim == "verdict" and not record.get("propensities"):
         return (
             "none if your system logged ratings with exactly these probabilities. If they were "
@@ -266,6 +267,8 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
     if record["differences"]:
         is_doubted = fails_item_check(record) and claim in ("adjusted", "verdict")
         text = DIFFERENCES + TOLD_APART.get("unexplained" if is_doubted else claim, IF_RIGHT)
+        if claim == "verdict" and not is_doubted and "naive" in record["estimators"]:
+            text += NOT_BY_NAIVE
         yield Section("Differences", text, tuple(difference_charts(record)))
     text = describe_estimators(record["estimators"])
     notes: tuple[str, ...] = (EQUAL,) if _has_equal_estimators(record) else ()
@@ -377,6 +380,7 @@ def _estimate_row(row: Record, looks: Mapping[str, Look], decimals: int) -> Fore
 def difference_charts(record: Record) -> Iterator[Chart]:
     """One forest for each metric: a group for each pair of models, a row for each estimator."""
     looks, differences = estimator_looks(record["estimators"]), orient_differences(record)
+    corrects = any(map(corrects_selection, record["estimators"]))
     for metric, higher_is_better in record["metrics"].items():
         usable, label = usable_estimators(record, metric), metric_label(metric)
         if not usable:
@@ -398,8 +402,12 @@ def difference_charts(record: Record) -> Iterator[Chart]:
         distances = [_distance(group, estimator_label(main)) for group in groups]
         order = sorted(range(len(groups)), key=distances.__getitem__)
         groups, caption = keep_first(groups, order, rows_each=len(usable), noun="closest models")
+        is_uncorrected = corrects and not any(map(corrects_selection, usable))
+        caption = f"{caption} {ONLY_NAIVE if is_uncorrected else ''}".strip()
         caption = f"{caption} {_describe_undrawn(record, metric)}".strip()
-        pair = pairs[0] if len(pairs) == 1 else None
+        is_reliable = find_claim(record, metric) in ("plain", "verdict")
+        is_reliable &= not (is_uncorrected or fails_item_check(record))
+        pair = pairs[0] if len(pairs) == 1 and is_reliable else None
         forest = difference_forest(groups, metric, pair=pair, higher_is_better=higher_is_better)
         yield Chart(title, forest, caption=caption)
 
@@ -522,8 +530,6 @@ def list_facts(record: Record) -> Iterator[tuple[str, str]]:
         yield "clusters", record["clusters"].removeprefix("Clusters: ")
     if record.get("propensity_effect"):
         yield "estimating the propensities", record["propensity_effect"]
-    if record.get("robustness"):
-        yield "wrong odds", WORST_CASE
     yield "estimators", ", ".join(map(estimator_label, record["estimators"]))
     if record.get("notes"):
         yield "notes", "; ".join(record["notes"])

@@ -69,7 +69,7 @@ def build_cross_validation_page(record: Record) -> Page:
     rows, name = record["rows"], metric_label(record["metric"])
     best = _chosen_row(record)
     scope = "on held-out ratings, unweighted"
-    if corrects_selection(record["estimator"]):
+    if _is_weighted(record) and corrects_selection(record["estimator"]):
         scope = f"over all cells by {estimator_label(record['estimator'])}"
     spread = "" if best["std"] is None else f"± {format_number(best['std'], 3)} over folds"
     worst = [Tile(format_number(row["score"], 3), f"worst {name}") for row in rows[1:][-1:]]
@@ -92,6 +92,11 @@ def build_cross_validation_page(record: Record) -> Page:
         tuple(_search_sections(record)),
         tuple(_search_facts(record)),
     )
+
+
+def _is_weighted(record: Record) -> bool:
+    """Whether the score used propensities; records of 0.1.0 do not say."""
+    return bool(record.get("is_weighted", True))
 
 
 def _chosen_row(record: Record) -> Record:
@@ -234,6 +239,8 @@ def _search_facts(record: Record) -> Iterator[tuple[str, str]]:
             value = record[name]
             yield label, f"{value:,}" if isinstance(value, int) else str(value)
     yield "score", f"{record['metric']} by {record['estimator']}"
+    if not _is_weighted(record):
+        yield "weights", "none, as no propensities were given"
     steps = f"{len(record['history']) - 1:,}" if record["history"] else "unknown"
     yield "steps of the final fit", steps
 

@@ -125,10 +125,13 @@ def _write_headline(record: Record) -> Headline:
         verdict = f"{best} earns less than the logging policy "
     ending = f"({text} a request by {label}, under its condition below)."
     if len(record["policies"]) > 1:
-        ending += (
-            f" It has the highest value of {len(record['policies'])} policies, one of which can "
-            f"look better by chance: {format_p_value(headline['p_value'])} if that is included."
-        )
+        ending += f" It {headline['rank']}"
+        if headline["n_policies"] > 1:
+            ending += (
+                ", one of which can look better by chance: "
+                f"{format_p_value(headline['p_value'])} if that is included"
+            )
+        ending += "."
     others = f" {headline['others']}." if headline["others"] else ""
     return ((verdict, True), (f"{ending}{others}", False))
 
@@ -153,6 +156,10 @@ def _make_sections(record: Record) -> Iterator[Section]:
     )
     chart = _draw_differences(record)
     yield Section("Differences from the log", DIFFERENCES, chart, (differences,))
+    if pair := record.get("comparisons"):
+        title = f"{pair[0]['first']} minus {pair[0]['second']}"
+        listed = make_table(title, _list_columns(record, "comparisons", columns[1:]))
+        yield Section(title, "Paired request by request.", (), (listed,))
     if record["checks"]:
         shown = ("policy", "weight", "position", "mean", "std_error", "is_off", "n_positive")
         shown_columns = (*shown, "effective", "largest")

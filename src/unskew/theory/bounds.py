@@ -16,6 +16,7 @@ from unskew.data.checks import float_array
 from unskew.data.propensities import SMALLEST
 from unskew.errors import BadPropensityError, UsageError
 from unskew.settings import Number
+from unskew.tables import count_noun
 from unskew.types import BoolVector, Matrix
 
 
@@ -56,7 +57,7 @@ def estimator_bias(
         _check_same_shape("delta", delta, "imputed", imputed)
     if (weight < 0).any():
         raise UsageError(
-            f"`weight` has {int((weight < 0).sum())} negative values; "
+            f"`weight` has {count_noun(int((weight < 0).sum()), 'negative value')}; "
             f"the smallest is {weight.min()}.",
             parameter="weight",
             value=weight.min(),

@@ -172,8 +172,10 @@ def refuse_overflow(name: str) -> Iterator[None]:
             yield
     except FloatingPointError as error:
         raise BadFileError(
-            f"{name}: values are too large: a sum of them or of their squares exceeds 1.8e308.",
-            remedy="Correct the ratings and predictions.",
+            f"{name}: a rating, prediction or weight is too large: a sum of them or of their "
+            "squares exceeds 1.8e308.",
+            remedy="Look for values such as 1e200 in these columns, and drop or correct their "
+            "rows.",
         ) from error
 
 

@@ -232,15 +232,16 @@ def _name_columns(
 
 
 def _read_candidates(table: FileTable) -> Any:
-    """A frame of the requests and items of a file; a list of items if it has no requests."""
+    """A frame of the items of each request or user of a file; a list of items if it has neither."""
     item = table.columns[table.find_column("item")].ids()
-    if not table.has_column_for("request"):
-        return item
-    request = table.columns[table.find_column("request")].ids()
-    return make_frame(
-        {"request_id": request.tolist(), "item_id": item.tolist()},
-        "pyarrow" if find_spec("pyarrow") else None,
-    )
+    for role in ("request", "user"):
+        if table.has_column_for(role):
+            group = table.columns[table.find_column(role)].ids()
+            return make_frame(
+                {f"{role}_id": group.tolist(), "item_id": item.tolist()},
+                "pyarrow" if find_spec("pyarrow") else None,
+            )
+    return item
 
 
 def _read_excluded(request: PolicyRequest) -> Ratings | None:
@@ -286,6 +287,7 @@ class ImpressionValidation:
     errors: tuple[DataError, ...]
     log: str = ""
     """The log in one line; empty if it cannot be used."""
+    other_columns: tuple[str, ...] = ()
     findings: tuple[ImpressionFinding, ...] = ()
 
     @property
@@ -298,6 +300,7 @@ class ImpressionValidation:
             {
                 "file": self.file,
                 "columns": self.columns,
+                "other_columns": self.other_columns,
                 "problems": [str(error) for error in self.errors],
                 "log": self.log,
                 "findings": [asdict(finding) for finding in self.findings],
@@ -323,7 +326,9 @@ def validate_impression_file(request: ImpressionRequest) -> ImpressionValidation
         shown = _read_whole(request)
     except DataError as error:
         return ImpressionValidation(table.name, columns, (error,))
-    return ImpressionValidation(table.name, columns, (), repr(shown), validate(shown).findings)
+    others = tuple(name for name in table.names if name not in columns.values())
+    findings = validate(shown).findings
+    return ImpressionValidation(table.name, columns, (), repr(shown), others, findings)
 
 
 def estimate_position_bias(request: PositionBiasRequest) -> ExaminationCurve:

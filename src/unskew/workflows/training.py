@@ -153,6 +153,7 @@ def search_settings(data: TrainingData, *, verbose: bool = False) -> CrossValida
         halving=request.halving,
         random_state=request.random_state,
         verbose=verbose,
+        engine=choose_engine(request),
     )
 
 

@@ -64,8 +64,7 @@ def find_device(device_name: str | None) -> torch.device:
             f"{'' if device_name is None else f' {device_name!r}'}.",
             parameter="engine",
             value=device_name,
-            remedy="Leave `engine` out, or pass `engine=GpuEngine(device='cpu')` to run the same "
-            "code on the CPU.",
+            remedy="Leave `engine` out to use the processors of this machine.",
         )
     return device
 

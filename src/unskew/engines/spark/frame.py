@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from unskew.data.columns import find_column
 from unskew.data.frames import free_name, open_lazily
 from unskew.data.ids import Ids, as_ids, encode
 from unskew.data.propensities import SMALLEST
+from unskew.engines.spark.blocks import is_remote
 from unskew.errors import (
     ColumnError,
     EmptyLogError,
@@ -174,7 +176,12 @@ def _find_session(engine: SparkEngine) -> SparkSession:
             parameter="engine",
             remedy="Install a JDK (17 or later), or set JAVA_HOME.",
         )
-    return SparkSession.builder.getOrCreate()
+    session = SparkSession.builder.getOrCreate()
+    if "PYSPARK_PYTHON" not in os.environ and not is_remote(session):
+        context = session.sparkContext
+        if str(context.master).startswith("local"):  # tasks run on this machine, so in this Python
+            context.pythonExec = sys.executable
+    return session
 
 
 def quoted_column(name: str) -> Column:

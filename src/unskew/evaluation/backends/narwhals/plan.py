@@ -330,11 +330,11 @@ class FrameQuery:
         n_incomplete = round(totals.get(N_INCOMPLETE, 0.0))
         if n_incomplete:
             raise BadPredictionError(
-                f"{n_incomplete:,} users do not have {self.n_items:,} rows with a prediction, one "
-                "for each item.",
+                f"{n_incomplete:,} users have more or fewer than {self.n_items:,} rows with a "
+                "prediction, one for each item.",
                 parameter="is_complete",
-                remedy="Add the missing rows with a null rating, or pass `position` instead of "
-                "`is_complete=True`.",
+                remedy="Add the missing rows with a null rating and a prediction, drop repeated "
+                "rows, or pass `position` instead of `is_complete=True`.",
             )
         for model, name in enumerate(self.log.roles.models):
             n_beyond = round(totals.get(f"n_beyond_{model}", 0.0))

@@ -357,27 +357,32 @@ class UnitStrata(StrataTerms):
         return f"n_different_{self.unit}s"
 
     def request(self, terms: SumTerms, reader: TotalsReader, table: FrameTable) -> None:
-        """Add the terms of one estimate."""
+        """Ask for the sums over strata of the variance due to the estimated propensities.
+
+        In ``terms.add`` a column has a value for each row. In ``terms.add_unit_term`` it is the
+        sum of these values over a stratum, so that ``KEPT``, which is 0 or 1 for each row, is
+        there the number of rows of the stratum.
+        """
         if reader.spec.of_ratios:
             return
         request_plain(terms, reader, column(KEPT))
         terms.add(WEIGHT_DERIVATIVE, column(WEIGHT_DERIVATIVE))
         terms.add(FITTED_COUNT, column(KEPT) * column(FITTED_COUNT))
         terms.add(UNCERTAINTY, column(KEPT) * column(UNCERTAINTY))
-        n = column(KEPT)
-        at_least_one = choose(n > 0.5, n, 1.0)
+        n_rows = column(KEPT)
+        at_least_one = choose(n_rows > 0.5, n_rows, 1.0)
         weight, weight_derivative, fitted, uncertainty = (
             column(name) / at_least_one
             for name in (WEIGHT, WEIGHT_DERIVATIVE, FITTED_COUNT, UNCERTAINTY)
         )
-        is_different = (n > 0.5) & ((fitted - n >= 0.5) | (n - fitted >= 0.5))
+        is_different = (n_rows > 0.5) & ((fitted - n_rows >= 0.5) | (n_rows - fitted >= 0.5))
         terms.add_unit_term(self.unit, self.n_different, choose(is_different, 1.0, 0.0))
-        terms.add_unit_term(self.unit, self._term("free"), choose(n > 1.5, n - 1.0, 0.0))
-        is_singleton = (n > 0.5) & (n < 1.5)
+        terms.add_unit_term(self.unit, self._term("free"), choose(n_rows > 1.5, n_rows - 1.0, 0.0))
+        is_singleton = (n_rows > 0.5) & (n_rows < 1.5)
         terms.add_unit_term(
             self.unit, self._term("singleton"), choose(is_singleton, weight * weight, 0.0)
         )
-        inflation = bessel_factor(n)
+        inflation = bessel_factor(n_rows)
         if not self.units:
             inflation = inflation * uncertainty
         of_squares = 2.0 * weight * weight_derivative - weight_derivative * weight_derivative
