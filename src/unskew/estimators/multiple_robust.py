@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate
@@ -115,34 +116,10 @@ class MultipleRobust(Estimator):
     has_own_models = True
 
     def estimate(self, deltas: Deltas, cells: ObservedCells) -> Estimate:
-        refuse_ratio(self.name, is_ratio=deltas.base is not None or deltas.is_mean_of_users)
-        models = deltas.models
-        if models is None:
-            raise UsageError(
-                "'mr' needs several propensity models and imputations.",
-                parameter="model_set",
-                remedy="Pass `model_set=ModelSet(propensities=[...], imputations=[...])`.",
-                shell_remedy="The command line has no such models: use `estimators=['snips']`, or "
-                "call unskew.evaluate(..., model_set=...) in Python.",
-            )
-        if cells.universe is None:
-            raise universe_error(self.name)
-        if cells.users.resampling is not None:
-            raise UsageError(
-                "'mr' has no bootstrap interval.",
-                parameter="bootstrap",
-                remedy="Leave `bootstrap` out: the interval without it also includes the error of "
-                "combining the models.",
-            )
-        if cells.users.n < MIN_USERS:
-            raise UsageError(
-                f"'mr' needs at least {MIN_USERS} users; got {cells.users.n}.",
-                parameter="estimators",
-                remedy="Use 'dr'.",
-            )
+        models, universe = self._require_models(deltas, cells)
         rows = range(len(deltas.value))
         fits = [fit_models(models, row, deltas.value[row], cells) for row in rows]
-        n_cells = cells.universe.n_cells
+        n_cells = universe.n_cells
         linearization = Linearization(
             np.stack([fit.error for fit in fits]),
             float(n_cells),
@@ -173,6 +150,35 @@ class MultipleRobust(Estimator):
             ),
         )
         return estimate.take_root() if deltas.is_root else estimate
+
+    def _require_models(self, deltas: Deltas, cells: ObservedCells) -> tuple[ModelSums, Universe]:
+        """The models and the universe, if this estimator can be computed from them."""
+        refuse_ratio(self.name, is_ratio=deltas.base is not None or deltas.is_mean_of_users)
+        models = deltas.models
+        if models is None:
+            raise UsageError(
+                "'mr' needs several propensity models and imputations.",
+                parameter="model_set",
+                remedy="Pass `model_set=ModelSet(propensities=[...], imputations=[...])`.",
+                shell_remedy="The command line has no such models: use `estimators=['snips']`, or "
+                "call unskew.evaluate(..., model_set=...) in Python.",
+            )
+        if cells.universe is None:
+            raise universe_error(self.name)
+        if cells.users.resampling is not None:
+            raise UsageError(
+                "'mr' has no bootstrap interval.",
+                parameter="bootstrap",
+                remedy="Leave `bootstrap` out: the interval without it also includes the error of "
+                "combining the models.",
+            )
+        if cells.users.n < MIN_USERS:
+            raise UsageError(
+                f"'mr' needs at least {MIN_USERS} users; got {cells.users.n}.",
+                parameter="estimators",
+                remedy="Use 'dr'.",
+            )
+        return models, cells.universe
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -347,54 +347,26 @@ class DoublyRobustFactorization(RatingFactorization):
         if last is not None and self.is_balanced:
             features = BalanceFeatures.of_predictions(log, last.factors)
             propensity = balance_propensities(propensity, features)
-        imputed = fit_imputation(
-            self.imputer,
-            log,
-            imputation_weight(
-                self.weighting, propensity, log.n_cells, self._error_factor(log, last)
-            ),
-            workers,
-            dtype=self.dtype,
-            random_state=self.random_state,
-            initial_factors=None if last is None else last.imputed,
-            engine=training.engine,
-        )
+        imputed = self._impute(training, last, propensity, workers)
         imputed_on_log = imputed.predict(log.user, log.item)
         weight = self._weight(training, propensity)
+        errors = replace(log, rating=log.rating - imputed_on_log)
         target, base, base_on_log = log, imputed, imputed_on_log
         if self.penalizes == "correction":
-            target = replace(log, rating=log.rating - imputed_on_log)
-            base, base_on_log = zero_factors(log), np.zeros(len(log))
+            target, base, base_on_log = errors, zero_factors(log), np.zeros(len(log))
         start = training.initial_factors if last is None else last.solved
         if start is None:
             start = self._random_start(target, weighted_mean(target.rating, 1 / propensity))
         elif last is None and self.penalizes == "correction":
             start = _subtract_imputed(start, imputed, self.n_factors)
-        errors = replace(log, rating=log.rating - imputed_on_log)
         penalty = choose_correction_penalty(self, errors, 1 / propensity, loss=self.loss)
-        part = None if saved is None else saved.part(f"round-{number}")
-        if training.engine is not None:
-            correction = weight * errors.rating
-            largest = float(np.abs(base_on_log + correction).max())
-            warn_if_far(float(np.ptp(target.rating)), largest, stacklevel=4)
-            constant = outcome_constant(weight, errors.rating)
-            imputed_part = None if self.penalizes == "correction" else base
-            request = self._make_request(
-                target, correction, imputed_part, penalty, start, part, report
-            )
-            solution = training.engine.run_pseudo_outcome(request)
-        else:
-            solver, constant = self._make_solver(
-                target, weight, base, base_on_log, penalty, workers
-            )
-            solution = minimize(
-                solver,
-                start,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                checkpoint=part,
-                report=report,
-            )
+        solution, constant = self._fit_prediction(
+            _PredictionTask(target, base, base_on_log, weight, penalty, start),
+            training.engine,
+            workers,
+            None if saved is None else saved.part(f"round-{number}"),
+            report,
+        )
         history = tuple(value + constant for value in solution.history)
         solved = solution.parameters
         factors = solved.plus(imputed) if self.penalizes == "correction" else solved
@@ -410,31 +382,61 @@ class DoublyRobustFactorization(RatingFactorization):
         )
         return finished, history
 
-    def _make_request(
+    def _impute(
+        self, training: _TrainingData, last: _Round | None, propensity: Vector, workers: Workers
+    ) -> Factors:
+        """The imputation G, which starts at that of the last round."""
+        log = training.log
+        error = self._error_factor(log, last)
+        return fit_imputation(
+            self.imputer,
+            log,
+            imputation_weight(self.weighting, propensity, log.n_cells, error),
+            workers,
+            dtype=self.dtype,
+            random_state=self.random_state,
+            initial_factors=None if last is None else last.imputed,
+            engine=training.engine,
+        )
+
+    def _fit_prediction(
         self,
-        target: Ratings,
-        correction: Vector,
-        imputed: Factors | None,
-        penalty: Penalty,
-        start: Factors,
+        task: _PredictionTask,
+        engine: AllCellsEngine | None,
+        workers: Workers,
         checkpoint: Checkpoint | None,
         report: Report | None,
-    ) -> PseudoOutcomeRequest:
-        """What an engine needs to fit one prediction."""
-        return PseudoOutcomeRequest(
-            log=target,
-            correction=correction,
-            imputed=imputed,
+    ) -> tuple[Solution[Factors], float]:
+        """Fit one prediction. Its objective lacks a constant, which is returned too."""
+        if self.loss == "squared":
+            largest = float(np.abs(task.base_on_log + task.correction).max())
+            warn_if_far(float(np.ptp(task.target.rating)), largest, stacklevel=5)
+        if engine is None:
+            solver, constant = self._make_solver(task, workers)
+            solution = minimize(
+                solver,
+                task.start,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                checkpoint=checkpoint,
+                report=report,
+            )
+            return solution, constant
+        request = PseudoOutcomeRequest(
+            log=task.target,
+            correction=task.correction,
+            imputed=None if self.penalizes == "correction" else task.base,
             n_factors=self.n_factors,
             offsets=self.offsets,
-            penalty=penalty,
+            penalty=task.penalty,
             dtype=self.dtype,
-            start=start,
+            start=task.start,
             max_iter=self.max_iter,
             tol=self.tol,
             checkpoint=checkpoint,
             report=report,
         )
+        return engine.run_pseudo_outcome(request), outcome_constant(task.weight, task.error)
 
     def _error_factor(self, log: Ratings, last: _Round | None) -> Vector | float:
         if last is None or self.imputation == "label":
@@ -454,30 +456,19 @@ class DoublyRobustFactorization(RatingFactorization):
         return targeted_weight(weight, training.propensities, training.log, self.weight_transform)
 
     def _make_solver(
-        self,
-        log: Ratings,
-        weight: Vector,
-        imputed: Factors,
-        imputed_on_log: Vector,
-        penalty: Penalty,
-        workers: Workers,
+        self, task: _PredictionTask, workers: Workers
     ) -> tuple[Solver[Any, Factors], float]:
         """The solver of one prediction, and a constant that its objective lacks."""
+        cells = task.target, task.weight, task.base_on_log, task.base
         if self.loss == "absolute":
-            loss = DoublyRobustAbsoluteLoss.of(
-                log, weight, imputed_on_log, imputed, random_state=self.random_state
-            )
+            loss = DoublyRobustAbsoluteLoss.of(*cells, random_state=self.random_state)
             solver = MajorizeMinimize(
-                loss, self.n_factors, self.offsets, penalty, self.dtype, workers
+                loss, self.n_factors, self.offsets, task.penalty, self.dtype, workers
             )
             return solver, 0.0
-        outcomes = imputed_on_log + weight * (log.rating - imputed_on_log)
-        warn_if_far(float(np.ptp(log.rating)), float(np.abs(outcomes).max()), stacklevel=5)
-        outcome, constant = make_pseudo_outcome(
-            log, weight, imputed_on_log, imputed, dtype=self.dtype
-        )
+        outcome, constant = make_pseudo_outcome(*cells, dtype=self.dtype)
         return (
-            PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, penalty, workers),
+            PseudoOutcomeSolver(outcome, self.n_factors, self.offsets, task.penalty, workers),
             constant,
         )
 
@@ -493,6 +484,34 @@ class _TrainingData:
     initial_factors: Factors | None
     engine: AllCellsEngine | None
     """None fits in this process."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PredictionTask:
+    """What one prediction is fitted to: G in all cells, and G + h (Y - G) in those of the log.
+
+    If the correction alone is penalised, it is fitted in place of F: to 0, and to h (Y - G).
+    """
+
+    target: Ratings
+    """Y, or Y - G."""
+    base: Factors
+    """G, or 0."""
+    base_on_log: Vector
+    weight: Vector
+    """h."""
+    penalty: Penalty
+    start: Factors
+
+    @property
+    def error(self) -> Vector:
+        """Y - G in the cells of the log."""
+        return self.target.rating - self.base_on_log
+
+    @property
+    def correction(self) -> Vector:
+        """h (Y - G) in the cells of the log."""
+        return self.weight * self.error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
