@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 from hypothesis import assume, given
@@ -357,6 +358,26 @@ def test_a_sample_with_the_ratings_of_the_log_causes_a_warning() -> None:
     NaiveBayesPropensity().fit(
         log, universe=(1000, 20), mcar=rng.choice([1.0, 1, 1, 2, 3, 4, 5], 500)
     )
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_a_sample_that_shares_cells_with_the_log_causes_a_warning(as_frame: bool) -> None:
+    rng = np.random.default_rng(0)
+    rating = rng.integers(1, 6, (100, 40))
+    is_logged = rng.random(rating.shape) < 0.05 * rng.gamma(2, 0.5, (100, 1)) * rating
+    log = Ratings.from_dense(np.where(is_logged, rating, 0))
+    random = rng.choice(rating.size, 400, replace=False)
+    of_log = rng.choice(np.flatnonzero(is_logged), 150, replace=False)
+
+    def fit(cells: npt.NDArray[np.intp]) -> None:
+        user, item = np.divmod(cells, 40)
+        frame = pd.DataFrame({"user": user, "item": item, "rating": rating[user, item]})
+        sample = frame if as_frame else Ratings.from_arrays(user, item, rating[user, item])
+        NaiveBayesPropensity().fit(log, universe="log", mcar=sample)
+
+    fit(random)
+    with pytest.warns(PropensityWarning, match=r"the log has \d+ cells of the \d+ random ratings"):
+        fit(np.union1d(of_log, random))
 
 
 def test_a_sample_on_another_scale_is_refused() -> None:

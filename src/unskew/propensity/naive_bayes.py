@@ -9,7 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
+from unskew.data.cells import cell_numbers, is_among
 from unskew.data.checks import float_array
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, FrameStrata, RandomSample, Strata, compare_counts
@@ -22,7 +24,7 @@ from unskew.data.frames import (
     open_frame,
     open_lazily,
 )
-from unskew.data.ids import as_ids, encode
+from unskew.data.ids import as_ids, encode, find_codes
 from unskew.data.ratings import Ratings
 from unskew.data.universe import UniverseLike
 from unskew.errors import BadRatingError, ColumnError, PropensityWarning, UsageError
@@ -44,6 +46,8 @@ MIN_COMPARED = 200
 """Smaller samples are not compared with the log."""
 MAX_COMPARED = 20
 """With more levels, a binary search is faster than a comparison with each."""
+SMALLEST_P_VALUE = 1e-3
+"""Below this p-value the log has too many cells of a sample for a random draw."""
 EQUAL_SHARES = 0.2
 """Above this p-value the ratings of sample and log are said to have the same distribution."""
 
@@ -143,7 +147,8 @@ class NaiveBayesPropensity(McarPropensityModel):
         mcar
             Ratings of cells chosen at random: a log, a column of ratings, or a table
             ``{rating: count}``. A table ``{rating: share}`` whose shares add up to 1 is used
-            without smoothing.
+            without smoothing. If it names users and items, a warning says whether it shares more
+            cells with the log than chance explains.
         """
         self._check_settings()
         sample = RatingFrequencies.of_sample(_require_sample(mcar))
@@ -155,6 +160,7 @@ class NaiveBayesPropensity(McarPropensityModel):
             cuts = _find_cuts(sample, self.bins)
             levels = np.arange(cuts.size + 1.0)
         self._fit_levels(levels, cuts, _count_levels(log.rating, cuts), sample, size.n_cells)
+        _warn_of_shared_cells(log, _find_cells(mcar, log), size.n_items)
         self._record_log(log, size)
         return self
 
@@ -454,6 +460,24 @@ def _read_users(sample: Any) -> IntVector | None:
     return encode(as_ids(frame[name].to_numpy()))[0]
 
 
+def _find_cells(sample: Any, log: Ratings) -> tuple[IntVector, IntVector] | None:
+    """Codes of the log, or -1, for users and items of a sample; None if it does not name them."""
+    if isinstance(sample, Ratings):
+        user = find_codes(sample.users, log.users)[sample.user]
+        return user, find_codes(sample.items, log.items)[sample.item]
+    if not is_frame(sample):
+        return None
+    frame = open_frame(sample)
+    try:
+        user, item = (
+            find_codes(as_ids(frame[find_column(role, None, frame.columns)].to_numpy()), ids)
+            for role, ids in (("user", log.users), ("item", log.items))
+        )
+    except ColumnError:
+        return None
+    return user, item
+
+
 def _require_finite(values: Vector) -> None:
     is_bad = ~np.isfinite(values)
     if is_bad.any():
@@ -589,6 +613,43 @@ def _warn_of_equal_shares(observed: Vector, sample: Vector) -> None:
                 remedy="Check that the sample was drawn from all cells, rated or not.",
             ),
             stacklevel=4,
+        )
+
+
+def _warn_of_shared_cells(
+    log: Ratings, sample: tuple[IntVector, IntVector] | None, n_items: int
+) -> None:
+    """Warn if the log has more cells of the sample than a random draw of items would hit.
+
+    A random item of a user is in the log with the user's share of all items. A sum of such draws
+    has at most the variance of a Poisson number.
+    """
+    if sample is None:
+        return
+    user, item = sample
+    is_sampled = np.zeros(log.n_users, dtype=bool)
+    is_sampled[user[user >= 0]] = True
+    rows = np.flatnonzero(is_sampled[log.user])
+    is_known = (user >= 0) & (item >= 0)
+    n_shared = int(
+        is_among(
+            cell_numbers(user[is_known], item[is_known], log.n_items),
+            np.sort(cell_numbers(log.user[rows], log.item[rows], log.n_items)),
+        ).sum()
+    )
+    count = np.bincount(log.user, minlength=log.n_users)
+    expected = float(count[user[user >= 0]].sum()) / n_items
+    if n_shared > expected and special.pdtrc(n_shared - 1, expected) < SMALLEST_P_VALUE:
+        warnings.warn(
+            PropensityWarning(
+                f"the log has {n_shared:,} cells of the {user.size:,} random ratings; about "
+                f"{expected:,.0f} are expected if all were drawn at random from all cells. Either "
+                "some were drawn from the log, or they were added to it.",
+                parameter="mcar",
+                remedy="Draw the sample from all cells, rated or not, and keep its ratings out of "
+                "the log.",
+            ),
+            stacklevel=3,
         )
 
 
