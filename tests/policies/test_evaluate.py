@@ -721,6 +721,8 @@ def test_candidates_that_were_never_shown_can_be_listed(world: ImpressionSimulat
 
     assert np.isnan(result.value("new", estimator="snips").estimate)
     assert np.isnan(result.value("new", estimator="ips").ci_low)
+    told = [str(problem) for problem in result.problems()]
+    assert sum("never shows" in text for text in told) == 1
 
 
 def test_parts_of_a_log_give_the_same_result(world: ImpressionSimulation) -> None:

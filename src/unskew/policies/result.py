@@ -181,13 +181,16 @@ class PolicyEvaluation(Result):
     def problems(self) -> Iterator[UnskewWarning]:
         """Everything that a reader of the estimates must know."""
         yield from self._list_problems_of_log()
-        for estimator in self.estimators:
-            for policy in self.policies:
-                if policy not in self.estimated[estimator]:
-                    yield _no_weight_warning(policy, estimator)
+        without_weight = {
+            policy: [name for name in self.estimators if policy not in self.estimated[name]]
+            for policy in self.policies
+        }
+        for policy, estimators in without_weight.items():
+            if estimators:
+                yield _no_weight_warning(policy, estimators)
         for check in self._worst_checks():
             problem = explain_check(check, self.n_requests)
-            if problem is not None:
+            if problem is not None and (check.n_positive or not without_weight[check.policy]):
                 yield problem
         yield from self._list_outside()
 
@@ -248,7 +251,7 @@ class PolicyEvaluation(Result):
                     yield problem
         for policy in policies:
             if policy not in self.estimated[estimator]:
-                yield _no_weight_warning(policy, estimator)
+                yield _no_weight_warning(policy, [estimator])
 
     def _has_no_interval(self, policy: str, estimator: str) -> bool:
         """Whether log or weights contradict the probabilities, or too few weights are positive."""
@@ -367,12 +370,12 @@ class PolicyEvaluation(Result):
         )
 
 
-def _no_weight_warning(policy: str, estimator: str) -> PropensityWarning:
+def _no_weight_warning(policy: str, estimators: Sequence[str]) -> PropensityWarning:
     return PropensityWarning(
-        f"{estimator!r} cannot estimate policy {policy!r}: all its weights are 0 in some slot, "
-        "because the log never shows what the policy would show.",
+        f"{join_words([repr(name) for name in estimators])} cannot estimate policy {policy!r}: all "
+        "weights are 0 in some slot, because the log never shows what the policy would show.",
         parameter="estimators",
-        value=estimator,
+        value=estimators,
         remedy="Use an estimator that needs less overlap, or fewer slots.",
     )
 
