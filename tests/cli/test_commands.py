@@ -542,6 +542,11 @@ def test_a_gate_that_holds_and_one_that_is_not_known() -> None:
             "the learner 'tdr' needs the propensities of all cells",
         ),
         (
+            ("train", "log.csv", "--learner", "random-sample", "-o", "m.unskew"),
+            2,
+            "a random sample is used for propensities alone. Fit it in Python",
+        ),
+        (
             ("train", "log.csv", "--relevance-threshold", "4", "-o", "m.unskew"),
             2,
             "--relevance-threshold is used by metrics of a grid search, but no --grid was passed",

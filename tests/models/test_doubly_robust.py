@@ -441,7 +441,7 @@ def test_without_propensities_it_says_what_is_missing() -> None:
 
 def test_large_weights_that_meet_a_poor_imputation_are_told() -> None:
     imputer = MatrixFactorization(1, 1e4, offsets="none")
-    match = r"reach .* more than 10 times the range of the ratings \(4\): .*Clip"
+    match = r"reach .* more than 10 times the range of the values that they replace \(4\): .*Clip"
     with pytest.warns(PropensityWarning, match=match):
         DoublyRobustFactorization(3, 5.0, imputer=imputer).fit(LOG, np.minimum(P.values, 0.05))
 

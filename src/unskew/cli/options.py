@@ -106,7 +106,11 @@ def _list_estimators() -> dict[str, str]:
 def list_learners() -> dict[str, str]:
     """Recommenders that can be fitted to a log with the propensities of its cells."""
     learners: list[Declaration[Any]] = [*RECOMMENDERS.values(), *PRESETS.values()]
-    return _summarize(each for each in learners if not each.traits.get("needs_all_propensities"))
+    return _summarize(
+        each
+        for each in learners
+        if not (each.traits.get("needs_all_propensities") or each.traits.get("needs_mcar"))
+    )
 
 
 def _list_experiments() -> dict[str, str]:

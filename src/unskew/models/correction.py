@@ -95,14 +95,17 @@ def zero_factors(log: Ratings) -> Factors:
     return Factors(np.zeros((log.n_users, 0)), np.zeros((log.n_items, 0)))
 
 
-def warn_if_far(rating_range: float, largest: float, *, stacklevel: int) -> None:
-    """Warn if the largest absolute pseudo-outcome is far outside the range of the ratings."""
-    if largest > MAX_RANGES * rating_range > 0:
+def warn_if_far(target_range: float, largest: float, *, stacklevel: int) -> None:
+    """Warn if the largest absolute pseudo-outcome is far outside the range of its targets.
+
+    They are the ratings, or their differences to the imputed ratings.
+    """
+    if largest > MAX_RANGES * target_range > 0:
         warnings.warn(
             PropensityWarning(
                 f"pseudo-outcomes reach {largest:.3g}, more than {MAX_RANGES} times the range of "
-                f"the ratings ({rating_range:g}): some cells have both a large weight and "
-                "a poorly imputed rating.",
+                f"the values that they replace ({target_range:.3g}): some cells have both a large "
+                "weight and a poorly imputed rating.",
                 parameter="weight_transform",
                 remedy="Limit the weights with `weight_transform=Clip(...)`, or choose another "
                 "`imputer`.",

@@ -34,6 +34,7 @@ MIN_SAMPLE = 20
     "random-sample",
     label="MF with random ratings",
     summary="Weighted factorisation of a log together with a few ratings of random cells.",
+    traits={"needs_mcar": True},
 )
 @dataclass(eq=False, repr=False)
 class RandomSampleFactorization(RatingFactorization):

@@ -78,6 +78,15 @@ def read_training_data(request: TrainingRequest, *, verbose: bool = False) -> Tr
             value=request.learner,
             remedy="Fit it in Python, or choose another learner.",
         )
+    if learner.traits.get("needs_mcar"):
+        raise UsageError(
+            f"the learner {request.learner!r} also learns from random ratings, but here a random "
+            "sample is used for propensities alone.",
+            parameter="learner",
+            value=request.learner,
+            remedy="Fit it in Python, with fit(log, propensities, mcar=sample), or choose another "
+            "learner.",
+        )
     model = inputs.build_model(
         learner.target,
         _find_settings(request, learner),
@@ -185,7 +194,8 @@ class FitSummary:
             return f"{log}; {self.model}."
         steps = count_noun(self.n_iter, "step")
         ended = f"{'converged' if self.converged else 'not converged'} after {steps}"
-        return f"{log}; {self.model}: {ended}, objective {self.objective:.6g}."
+        penalty = "" if self.l2 is None else f"l2 {self.l2:.3g}, "
+        return f"{log}; {self.model}: {penalty}{ended}, objective {self.objective:.6g}."
 
 
 def summarize_fit(data: TrainingData | None, model: Recommender) -> FitSummary:
