@@ -76,6 +76,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "thumbnail_size": (560, 400),
+    "default_thumb_file": str(Path(__file__).parent / "_static" / "report.png"),
     "backreferences_dir": "gallery/uses",
     "doc_module": ("unskew",),
     "filename_pattern": r"/\d\d_",

@@ -12,7 +12,8 @@ COMMON = frozenset(
     """
     user item code unit look side share report page figure model range position loss request base
     log rating weight prediction score estimate level sums metric click solution interval split
-    fold logging policy target policy range bounds learner frame relevant setting
+    fold logging policy target policy range bounds learner frame relevant setting overlap value
+    product correction coverage cluster rule watch edge
     """.split()
 )
 """Terms that are also everyday words of these pages; links would distract."""
@@ -43,7 +44,8 @@ def add_links(app: Any, doctree: nodes.document, docname: str) -> None:
     glossary = app.env.get_doctree("glossary")
     terms = {term.lower() for term, _ in list_terms(glossary)} - COMMON
     pattern = re.compile(
-        r"\b(" + "|".join(sorted(map(re.escape, terms), key=len, reverse=True)) + r")\b", re.I
+        r"\b(" + "|".join(sorted(map(re.escape, terms), key=len, reverse=True)) + r")\b(?! Bayes)",
+        re.I,
     )
     address = app.builder.get_relative_uri(docname, "glossary")
     used: set[str] = set()

@@ -219,7 +219,7 @@ def _draw_values(record: Record) -> Chart:
                 )
             )
     content = Forest(groups, ChartAxis(REWARD), reference=logged["estimate"])
-    caption = "The vertical line is the mean reward of the log."
+    caption = "Vertical line: mean reward of the log."
     return Chart(f"The {REWARD} under each policy", content, make_legend(looks), caption)
 
 
