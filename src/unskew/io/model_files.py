@@ -29,7 +29,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 READ_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError),
-    *(ValueError, TypeError, LookupError, AttributeError, MemoryError),
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError),
 )
 """What zip, JSON and NumPy raise for files that are damaged, encrypted or impossibly large."""
 
@@ -89,8 +89,11 @@ def read_model(path: str | Path, kinds: Kinds) -> Configurable:
 
 
 def _starts_as_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"PK"
+    except OSError:
+        return False
 
 
 def _damaged_error(path: Path, reason: str) -> ModelFileError:
