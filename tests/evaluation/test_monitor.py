@@ -309,6 +309,9 @@ EDITS: list[tuple[tuple[Any, ...], object]] = [
     (("state", "n_rows"), -1),
     (("state", "n_rows"), 2),
     (("state", "n_rows"), 2.5),
+    (("state", "n_rows"), 10**30),
+    (("state", "moments", 0, 0), 10**30),
+    (("state", "moments", 0, 0), -1),
     (("state", "n_observed"), None),
     (("state", "step"), -5),
     (("state", "step"), 0),
@@ -342,3 +345,15 @@ def test_sums_that_are_too_large_are_refused() -> None:
     with pytest.raises(BadPredictionError, match="sums of the deltas are too large after row 0"):
         monitor.update([1.0], {"old": [1e200], "new": [1.0]}, [0.5])
     assert monitor.n_rows == 0
+
+
+def test_a_state_with_more_units_than_rows_is_refused(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"max_weight": 5.0, "max_delta": 16.0, "has_unobserved": True}
+    monitor = Monitor(["old"], planned_size=100, metrics=["mse"], **limits)
+    monitor.save(tmp_path / "state.json")
+    record = json.loads((tmp_path / "state.json").read_text())
+    record["state"]["exact"][0][0] = 10**30
+    (tmp_path / "state.json").write_text(json.dumps(record))
+
+    with pytest.raises(BadFileError, match="its numbers are impossible"):
+        Monitor.load(tmp_path / "state.json")

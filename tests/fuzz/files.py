@@ -7,7 +7,7 @@ import io
 import json
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 import unskew
 from fuzz.calls import SlowCallError, Tally, _find_place, limit_time
+from fuzz.objects import fit_model
 from fuzz.values import make_log
 from unskew import MatrixFactorization
 from unskew.errors import UnskewError
@@ -23,6 +24,8 @@ from unskew.io.duckdb_files import open_relation
 from unskew.io.files import read_table, write_table
 from unskew.io.log_files import ColumnNames, extract_log
 from unskew.io.sources import FileSource
+from unskew.models import RECOMMENDERS
+from unskew.propensity import PROPENSITY_MODELS, ClassifierPropensity
 
 TEXT_FORMATS = ("csv", "tsv", "jsonl")
 FORMATS = (*TEXT_FORMATS, "parquet", "arrow")
@@ -41,6 +44,8 @@ TOKENS = (
     b"{",
     b"[",
 )
+
+VALUES = (None, True, 0, -1, 1.5, 1e308, 2**62, 10**30, "", "x", [], [1], [[1]], {}, {"a": 1})
 
 
 def read_log(path: Path) -> Any:
@@ -64,6 +69,14 @@ def load_and_use(path: Path) -> Any:
     return None
 
 
+def load_and_weight(path: Path) -> Any:
+    """Load a propensity model and use it: what it predicts must be probabilities."""
+    propensity = unskew.load(path).predict(make_log()).values
+    if not ((propensity > 0) & (propensity <= 1)).all():
+        raise FloatingPointError("a propensity is not above 0 and at most 1")
+    return None
+
+
 def resume(path: Path) -> Any:
     """Go on with the fit of a checkpoint."""
     model = MatrixFactorization(2, max_iter=6, tol=0.0)
@@ -71,6 +84,19 @@ def resume(path: Path) -> Any:
     if not np.isfinite(model.objective_):
         raise FloatingPointError("the objective is not finite")
     return None
+
+
+@cache
+def make_models(folder: Path) -> tuple[tuple[str, bytes], ...]:
+    """How to use a fitted model of each declared class, and the content of its file."""
+    models = []
+    for registry, use in ((RECOMMENDERS, "unskew"), (PROPENSITY_MODELS, "propensity")):
+        for kind in {declaration.target for declaration in registry.values()} - {
+            ClassifierPropensity,  # cannot be saved
+        }:
+            fit_model(kind.__name__, kind).save(folder / "seed.model")
+            models.append((use, kind.__name__, (folder / "seed.model").read_bytes()))
+    return tuple((use, content) for use, _, content in sorted(models))
 
 
 @cache
@@ -141,6 +167,31 @@ def edit_archive(content: bytes, rng: np.random.Generator) -> bytes:
     return packed.getvalue()
 
 
+def edit_manifest(content: bytes, rng: np.random.Generator) -> bytes:
+    """Replace one value in the manifest of a model."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(parts["manifest.json"])
+    places = list(_list_places(manifest["model"]))
+    holder, key = places[rng.integers(len(places))]
+    holder[key] = VALUES[rng.integers(len(VALUES))]
+    parts["manifest.json"] = json.dumps(manifest).encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    return packed.getvalue()
+
+
+def _list_places(packed: Any) -> Iterator[tuple[Any, Any]]:
+    """Each value inside nested JSON, as what holds it and its key."""
+    entries = packed.items() if isinstance(packed, dict) else enumerate(packed)
+    for key, value in entries:
+        yield packed, key
+        if isinstance(value, dict | list):
+            yield from _list_places(value)
+
+
 def _edit_array(array: Any, rng: np.random.Generator) -> Any:
     match rng.integers(7):
         case 0:
@@ -166,12 +217,13 @@ def try_files(seed: int, n_files: int, folder: Path) -> Tally:
     """Read random damaged files of each kind."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        seeds = make_seeds(folder)
+        seeds, models = make_seeds(folder), make_models(folder)
     rng, tally = np.random.default_rng(seed), Tally()
     readers: dict[str, tuple[Callable[[Path], Any], ...]] = {
         **dict.fromkeys((*FORMATS, "csv.gz"), (read_log,)),
         **dict.fromkeys((*TEXT_FORMATS, "parquet"), (read_log, read_rows_with_duckdb)),
         "unskew": (load_and_use,),
+        "propensity": (load_and_weight,),
         "checkpoint": (resume,),
     }
     kinds = list(seeds)
@@ -179,8 +231,13 @@ def try_files(seed: int, n_files: int, folder: Path) -> Tally:
         warnings.simplefilter("ignore")
         for number in range(n_files):
             kind = kinds[rng.integers(len(kinds))]
-            edits = kind in ("unskew", "checkpoint") and rng.random() < 0.7
-            content = (edit_archive if edits else damage)(seeds[kind], rng)
+            seed_content, edit = seeds[kind], damage
+            if kind == "unskew":
+                kind, seed_content = models[rng.integers(len(models))]
+            if kind not in FORMATS and kind != "csv.gz" and rng.random() < 0.7:
+                is_model = kind != "checkpoint"
+                edit = edit_manifest if is_model and rng.random() < 0.5 else edit_archive
+            content = edit(seed_content, rng)
             for read in readers[kind]:
                 path = folder / f"file-{number}.{kind}"
                 path.write_bytes(content)

@@ -229,4 +229,8 @@ def find_misfit(arrays: ArrayShapes) -> str | None:
             return f"{name} has the type {values.dtype}, not float64."
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             return f"{name} has numbers that are not finite."
+        if values.ndim > 1 and values.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                if not np.isfinite(np.square(values)).all():
+                    return f"{name} has numbers whose squares are not finite."
     return None

@@ -145,6 +145,8 @@ LOOKS_UNTIL_PLAN = 50
 MAX_LOOKS = 400
 """A longer path keeps every second look."""
 
+MAX_ROWS = 2**53
+"""More rows have no exact number as a float."""
 MAX_SUM = 1e150
 """The square of a larger sum is no number any more."""
 
@@ -314,7 +316,8 @@ class MonitorState:
         for name in ("n_rows", "n_observed"):
             WholeNumber()(name, getattr(state, name))
         WholeNumber(least=1)("step", state.step)
-        if not state.is_finite or state.n_observed > state.n_rows:
+        counts = [state.n_observed, *(each.n_units for each in (*state.moments, *state.exact))]
+        if not (state.is_finite and 0 <= min(counts) <= max(counts) <= state.n_rows <= MAX_ROWS):
             raise ValueError("its numbers are impossible")
         return state
 

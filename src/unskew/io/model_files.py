@@ -29,7 +29,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 READ_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError),
-    *(ValueError, TypeError, LookupError, AttributeError, MemoryError),
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError),
 )
 """What zip, JSON and NumPy raise for files that are damaged, encrypted or impossibly large."""
 
@@ -89,8 +89,11 @@ def read_model(path: str | Path, kinds: Kinds) -> Configurable:
 
 
 def _starts_as_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"PK"
+    except OSError:
+        return False
 
 
 def _damaged_error(path: Path, reason: str) -> ModelFileError:
@@ -198,13 +201,20 @@ def _unpack_model(packed: dict[str, Any], parts: Parts, path: Path, kinds: Kinds
     kind = kinds[packed["class"]]
     hints = get_type_hints(kind)
 
+    def build_record(record: type[Any], values: dict[str, Any]) -> Any:
+        types = get_type_hints(record)
+        for key, value in values.items():
+            if not _has_type(value, types.get(key, Any)):
+                raise _damaged_error(path, f"{key} is {value!r}, not {types[key]}")
+        return record(**values)
+
     def unpack(value: dict[str, Any], name: str = "") -> Any:
         match value:
             case {"model": inner}:
                 return _unpack_model(inner, parts, path, kinds)
             case {"record": inner}:
                 record = hints[name] if name in hints else kinds[value["class"]]
-                return record(**{field: unpack(entry) for field, entry in inner.items()})
+                return build_record(record, {key: unpack(entry) for key, entry in inner.items()})
             case {"array": part}:
                 return _decode_array(parts[part], part)
             case {"floats": part}:

@@ -44,6 +44,8 @@ MAX_LEVELS = 50
 """More distinct ratings than this are assumed to be a continuous scale, which needs bins."""
 MIN_COMPARED = 200
 """Smaller samples are not compared with the log."""
+MAX_COUNT = 2.0**53
+"""The largest count that a float holds."""
 MAX_COMPARED = 20
 """With more levels, a binary search is faster than a comparison with each."""
 SMALLEST_P_VALUE = 1e-3
@@ -268,6 +270,12 @@ class NaiveBayesPropensity(McarPropensityModel):
         self.observed_by_level_ = observed
         self.sample_by_level_, self.sample_by_user_ = sample.counts(cuts)
         _warn_of_equal_shares(observed, self.sample_by_level_)
+
+    def _find_inconsistency(self) -> str | None:
+        for counts in (self.observed_by_level_, self.sample_by_level_, self.sample_by_user_):
+            if counts.size and not 0 <= counts.min() <= counts.max() <= MAX_COUNT:
+                return f"it has counts of ratings that are not from 0 to {MAX_COUNT:g}."
+        return super()._find_inconsistency()
 
     def _arrays_with_expected_shapes(self) -> ArrayShapes:
         n_levels = self.levels_.size
