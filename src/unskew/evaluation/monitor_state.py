@@ -316,7 +316,8 @@ class MonitorState:
         for name in ("n_rows", "n_observed"):
             WholeNumber()(name, getattr(state, name))
         WholeNumber(least=1)("step", state.step)
-        counts = [state.n_observed, *(each.n_units for each in (*state.moments, *state.exact))]
+        counts = [state.n_observed, *(each.n_units for each in state.moments)]
+        counts += [each.n_units for each in state.exact]
         if not (state.is_finite and 0 <= min(counts) <= max(counts) <= state.n_rows <= MAX_ROWS):
             raise ValueError("its numbers are impossible")
         return state
