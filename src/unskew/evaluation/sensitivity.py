@@ -97,9 +97,9 @@ def sensitivity(
     ... )
     >>> sensitivity(result, max_weight=[2], odds_error=[1.0, 1.5])
     model  metric  estimator  change      amount    low   high  ci_low  ci_high
-    fives  mae     ips        clip         2.000  1.333  1.333   0.000   14.262
     fives  mae     ips        odds_error   1.000  2.667  2.667   0.000   28.523
     fives  mae     ips        odds_error   1.500  2.417  2.722   0.000   28.365
+    fives  mae     ips        clip         2.000  1.333  1.333   0.000   14.262
     3 observed cells; 95% intervals, cells independent
     under an odds error the weights of all cells keep their sum
     """
