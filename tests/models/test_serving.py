@@ -9,7 +9,7 @@ import pytest
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import UnknownIdError, UsageError
+from unskew.errors import PropensityWarning, UnknownIdError, UsageError
 from unskew.io.files import read_table
 from unskew.models.logistic import LogisticFactorization
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -109,10 +109,19 @@ def test_a_saved_folded_model_is_whole(tmp_path: Any) -> None:
     assert np.array_equal(loaded.recommend(k=4).items, folded.recommend(k=4).items)
 
 
+def test_new_ratings_without_propensities_get_the_mean_weight_with_a_warning() -> None:
+    model, rows = MatrixFactorization(3, 2.0).fit(LOG, P), LOG.user < 3
+    same = np.full(rows.sum(), 1 / np.mean(1 / P))
+
+    with pytest.warns(PropensityWarning, match=r"have none: each gets the mean weight of the fit"):
+        folded = model.fold_in(renamed(rows, "user"))
+
+    expected = model.fold_in(renamed(rows, "user"), same)
+    np.testing.assert_allclose(folded.factors_.user_factors, expected.factors_.user_factors)
+
+
 def test_fold_in_says_what_it_cannot_do() -> None:
     model, rows = MatrixFactorization(3, 2.0).fit(LOG, P), LOG.user < 3
-    with pytest.raises(UsageError, match=r"was fitted with propensities.*Call fold_in with"):
-        model.fold_in(renamed(rows, "user"))
     with pytest.raises(UsageError, match="was fitted without propensities"):
         MatrixFactorization(3, 2.0).fit(LOG).fold_in(renamed(rows, "user"), P[rows])
     with pytest.raises(UnknownIdError, match=r"1 of 1 items were not in the log.*first is 9999"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from unskew.data.weights import (
     training_weights,
     weighted_mean,
 )
-from unskew.errors import UnknownNameError, UsageError
+from unskew.errors import PropensityWarning, UnknownNameError, UsageError
 from unskew.factorization.als import AlternatingLeastSquares
 from unskew.factorization.automatic import choose_penalty, run_sweeps
 from unskew.factorization.checkpoints import Checkpoint
@@ -154,6 +155,7 @@ class MatrixFactorization(RatingFactorization):
     weight_transform: WeightTransform | None = setting(None)
     relevance_threshold: float | None = setting(None)
     naive_weight_: float | None = field(init=False)
+    mean_weight_: float = field(init=False)
 
     def fit(
         self,
@@ -245,6 +247,7 @@ class MatrixFactorization(RatingFactorization):
             weight_transform=self.weight_transform,
         )
         self.naive_weight_ = float(weight[0]) if propensities is None else None
+        self.mean_weight_ = float(weight.mean())
         target, weight = drop_unweighted(target, weight)
         saved = self._make_checkpoint(
             *checkpoint,
@@ -290,7 +293,8 @@ class MatrixFactorization(RatingFactorization):
             All ratings of the new users (or items), of items (or users) of the fit. A user who is
             already known gets a new row, from these ratings alone.
         propensities
-            Of these ratings; needed if the model was fitted with propensities.
+            Of these ratings, if the model was fitted with propensities. Without them every rating
+            gets the mean weight of the fit, and a warning says so.
         side
             ``"user"`` adds users, ``"item"`` adds items.
         keep_known
@@ -304,10 +308,10 @@ class MatrixFactorization(RatingFactorization):
         require_log(log)
         threshold = self.relevance_threshold
         target = log if threshold is None else binarize(log, threshold)
-        if self.naive_weight_ is None:
-            weight = training_weights(target, propensities, weight_transform=self.weight_transform)
+        if propensities is None:
+            weight = np.full(len(target), self.mean_weight_)
         else:
-            weight = np.full(len(target), self.naive_weight_)
+            weight = training_weights(target, propensities, weight_transform=self.weight_transform)
         target, weight = drop_unweighted(target, weight)
         other = (log.items, self.items_) if side == "user" else (log.users, self.users_)
         known_code = find_known(*other, "item" if side == "user" else "user")
@@ -332,12 +336,21 @@ class MatrixFactorization(RatingFactorization):
                 parameter="loss" if self.loss != "squared" else "normalize",
                 remedy="Fit with `loss='squared'` and `normalize='none'`.",
             )
-        if (propensities is None) != (self.naive_weight_ is not None):
-            has = "without" if self.naive_weight_ is not None else "with"
+        if propensities is not None and self.naive_weight_ is not None:
             raise UsageError(
-                f"the model was fitted {has} propensities, so new rows need the same.",
+                "the model was fitted without propensities, so new rows need the same.",
                 parameter="propensities",
-                remedy=f"Call fold_in {has} propensities.",
+                remedy="Call fold_in without propensities.",
+            )
+        if propensities is None and self.naive_weight_ is None:
+            warnings.warn(
+                PropensityWarning(
+                    "the model was fitted with propensities, and the new ratings have none: each "
+                    f"gets the mean weight of the fit, {self.mean_weight_:.4g}.",
+                    parameter="propensities",
+                    remedy="Pass those of the new ratings to correct for how they were selected.",
+                ),
+                stacklevel=3,
             )
 
     def _fit_frame(
@@ -389,7 +402,8 @@ class MatrixFactorization(RatingFactorization):
                 )
             )
         is_naive, n_cells = propensity is None, result.universe.n_cells
-        self.naive_weight_ = n_cells / result.n_ratings if is_naive else None
+        self.mean_weight_ = n_cells / result.n_ratings
+        self.naive_weight_ = self.mean_weight_ if is_naive else None
         self._record_frame_fit(result)
         return self
 
