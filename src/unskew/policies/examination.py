@@ -139,14 +139,18 @@ def require_identified(table: ClickTable) -> None:
 def _group_error(groups: list[list[int]], *, is_weak: bool) -> NotIdentifiedError:
     named = " | ".join(", ".join(map(str, group)) for group in groups)
     if is_weak:
+        remedy = (
+            "Use a log that shows items at several positions, such as that of several rankers or "
+            "of a swap experiment. If rankings do not depend on the user,"
+        )
         return NotIdentifiedError(
             f"the positions fall into {len(groups)} groups that no clicked cell connects: {named}. "
             "The ratio of examination between two groups is not identified.",
             parameter="shown",
             value=groups,
-            remedy="Use a log that shows items at several positions, such as that of several "
-            "rankers or of a swap experiment. If rankings do not depend on the user, "
-            "`cell=('item',)` also compares positions between users.",
+            remedy=f"{remedy} `cell=('item',)` also compares positions between users.",
+            shell_remedy=f"{remedy} `unskew policy position-bias --cell item` also compares "
+            "positions between users.",
         )
     return NotIdentifiedError(
         f"cells that were shown in several of these groups of positions were clicked in one alone: "

@@ -143,7 +143,7 @@ def _evaluate_with_duckdb(
         if request.probability is not None:
             numbers.append(request.probability)
         return evaluate_policies_frame(
-            file.select(numbers),
+            file.select(numbers, flags=[columns["reward"]]),
             targets,
             **names,
             probability=request.probability,
