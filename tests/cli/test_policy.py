@@ -479,6 +479,16 @@ def test_an_examination_curve_can_be_estimated_from_the_log(tmp_path: Path) -> N
     assert "gives the curve that --estimate-examination estimates. Pass one" in both.stderr
     duckdb = run(*arguments, "--reader", "duckdb")
     assert "--estimate-examination needs the log" in duckdb.stderr
+    by_item = json.loads(run(*arguments, "--cell", "item", "--json").stdout)
+    coarse = unskew.evaluate_policies(
+        shown,
+        {"reversed": TargetRanking("reversed")},
+        examination=unskew.PositionBias(cell=("item",)).fit(shown),
+    )
+    assert by_item["rows"][1]["estimate"] == pytest.approx(coarse.value("reversed").estimate)
+    unused = run(*arguments[:-1], "--examination", "1,0.5,0.3", "--cell", "item")
+    assert unused.exit_code == 2
+    assert "Pass --estimate-examination, or" in unused.stderr
 
 
 @pytest.mark.parametrize("reader", ["memory", "duckdb"])

@@ -159,18 +159,21 @@ def explain_check(
     ``is_logging_stated`` says that logged probabilities follow from a policy that the caller names.
     """
     if check.lacks_rewards:
+        keep = "Evaluate a policy that shows items of the log to the same users."
         return PropensityWarning(
             f"policy {check.policy!r} gives {1 - check.mean:.2%} of the examination to items that "
             "are not in the requests it is evaluated on: their rewards are unknown, so 'pbm' and "
             "'snpbm' have no value.",
             parameter="targets",
             value=check.mean,
-            remedy="If the requests come from several rankings, as in an A/B test, pass "
-            "`logging=PolicyMixture([...])` of all of them; else keep the policy to items that "
-            "were shown.",
-            shell_remedy="If the requests come from several rankings, as in an A/B test, name the "
-            "column of positions of every one with `arm=...`; else keep the policy to items that "
-            "were shown.",
+            remedy=keep
+            if is_logging_stated
+            else "If the requests come from several rankings, as in an A/B test, pass "
+            f"`logging=PolicyMixture([...])` of all of them. {keep}",
+            shell_remedy=keep
+            if is_logging_stated
+            else "If the requests come from several rankings, as in an A/B test, name the column "
+            f"of positions of every one with `arm=...`. {keep}",
         )
     if not check.n_positive:
         return PropensityWarning(
