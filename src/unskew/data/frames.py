@@ -270,7 +270,7 @@ def timestamp_column(frame: EagerFrame, name: str) -> Timestamps:
 
 
 def _are_numbers(values: nw.Series[Any]) -> bool:
-    """Whether the values, none of them null, are numbers, such as the decimals of a data base."""
+    """Whether the values, none of them null, are numbers, such as the decimals of a database."""
     if _is_number_type(values.dtype) or len(values) == 0:
         return True
     return values.dtype == nw.Object and all(isinstance(value, (Real, Decimal)) for value in values)

@@ -139,9 +139,9 @@ def require_pairs(users: IntVector, items: IntVector) -> None:
     """Raise an error unless there are as many users as items, which form pairs by position."""
     if users.shape != items.shape:
         raise UsageError(
-            f"there are {users.size} users and {items.size} items.",
+            f"`users` has {users.size} entries and `items` has {items.size}.",
             parameter="items",
-            remedy="Pass as many `users` as `items`: pairs are formed by position.",
+            remedy="Pass one item for each user: pairs are formed by position.",
         )
 
 

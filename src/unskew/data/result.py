@@ -178,6 +178,7 @@ def _find_tracker(
 def _open_mlflow(
     run: Any,
 ) -> tuple[Callable[[dict[str, float]], object], Callable[[Path], object]]:
+    """As :func:`_open_run`, for a run of MLflow or the module ``mlflow``, whose run is active."""
     from mlflow import MlflowClient, active_run
 
     current = active_run() if hasattr(run, "active_run") else run
@@ -185,7 +186,7 @@ def _open_mlflow(
         raise UsageError(
             "MLflow has no active run.",
             parameter="run",
-            remedy="Call it inside `with mlflow.start_run():`.",
+            remedy="Log the result inside `with mlflow.start_run():`.",
         )
     client, run_id = MlflowClient(), current.info.run_id
 

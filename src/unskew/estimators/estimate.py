@@ -260,7 +260,7 @@ class Estimate:
         return (self.value < low - margin) | (self.value > high + margin)
 
     def plain_std_error(self, model: int) -> float:
-        """The standard error of one model, also if it is too small to be used in an interval."""
+        """The standard error of one model, even if it is too small to be used in an interval."""
         return math.sqrt(max(float(self.covariance[model, model]), 0.0))
 
     def find_ratio_bias(self, model: int) -> float:
