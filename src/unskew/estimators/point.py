@@ -34,7 +34,7 @@ from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate, RatioBias, SlotSample
 from unskew.estimators.observed import Deltas, ObservedCells, Scope, SumSpec
 from unskew.estimators.odds import ExtremeWeights, WeightBox, largest_ratio, largest_sum
-from unskew.estimators.sums import Sums, add_up, few_clusters_error, ratio_influence
+from unskew.estimators.sums import Sums, add_up, mean_influence, ratio_influence
 from unskew.estimators.variance import (
     add_uncertainty,
     find_uncertain_share,
@@ -208,16 +208,10 @@ def self_normalized(sums: Sums) -> Estimate:
 
     By the delta method its error is the sum over cells of h (delta - R) / sum h.
     """
-    base = sums.weighted_base
+    base = sums.weighted_bases
     _require_weight(base)
-    if (base == 0).any():
-        raise UsageError(
-            f"no item that model {int((base == 0).argmax()) + 1} of {base.size} recommends was "
-            "rated by the user it is recommended to: the log says nothing about its list.",
-            remedy="Use more positions, such as dcg@50, or leave this model out.",
-        )
     shifted_risk = sums.weighted_delta / base
-    influence = ratio_influence(sums, shifted_risk)
+    influence = ratio_influence(base, shifted_risk)
     replicates = None
     if sums.replicates is not None:
         n_bases = sums.n_bases
@@ -238,7 +232,7 @@ def ips(sums: Sums, *, n_cells: int) -> Estimate:
     Doubly robust estimation uses it for sums to which imputed deltas were added.
     """
     risk = sums.weighted_delta / n_cells
-    influence = np.column_stack([np.eye(risk.size), np.zeros(risk.size)]) / n_cells
+    influence = mean_influence(risk.size, n_cells)
     replicates = None if sums.replicates is None else sums.replicates[:, :-1] / n_cells
     return _with_covariance(risk, sums, influence, replicates)
 
@@ -249,7 +243,7 @@ def self_normalized_dr(sums: Sums, *, n_cells: int) -> Estimate:
     By the delta method the error of its second part is the sum over cells of h (e - m) / sum h,
     with e = delta - imputed delta and m its weighted mean.
     """
-    _require_weight(sums.weighted_base)
+    _require_weight(sums.weighted_bases)
     n_models = sums.weighted_delta.size // 2
     identity = np.eye(n_models)
     mean_error = sums.weighted_delta[n_models:] / sums.last_weighted_base
@@ -268,20 +262,25 @@ def self_normalized_dr(sums: Sums, *, n_cells: int) -> Estimate:
     return _with_covariance(risk, sums, influence, replicates)
 
 
-def _require_weight(weighted_base: Vector) -> None:
-    if (weighted_base == 0).all():
+def _require_weight(bases: Vector) -> None:
+    """Raise an error if a risk would be divided by 0."""
+    if (bases == 0).all():
         raise UsageError(
             "every cell that this metric counts has weight 0, so there is nothing to average.",
             remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "
             "`relevance_threshold`.",
+        )
+    if (bases == 0).any():
+        raise UsageError(
+            f"no item that model {int((bases == 0).argmax()) + 1} of {bases.size} recommends was "
+            "rated by the user it is recommended to: the log says nothing about its list.",
+            remedy="Use more positions, such as dcg@50, or leave this model out.",
         )
 
 
 def _with_covariance(
     risk: Vector, sums: Sums, influence: Matrix, replicates: Matrix | None
 ) -> Estimate:
-    if sums.n_clusters is not None and sums.n_clusters < 2:
-        raise few_clusters_error(sums.n_clusters)
     if replicates is None:
         covariance = sums.covariance(influence)
     else:
@@ -421,7 +420,7 @@ class _MeanOfGroups(Estimator):
     def largest_weights(
         self, deltas: Deltas, cells: ObservedCells, box: WeightBox
     ) -> ExtremeWeights:
-        groups = cells.clusters_by(self.unit)
+        groups = cells.clusters_of(self.unit)
         return largest_ratio(deltas.value[0], box, groups=groups)
 
 
