@@ -79,17 +79,20 @@ class Estimator:
     def estimate(self, deltas: Deltas, cells: ObservedCells) -> Estimate:
         """The risk of each model: the sums it needs, the risk from them, then its uncertainty."""
         self._require_imputed(deltas)
-        spec = self._find_spec(deltas, cells)
-        sums = add_up(spec, deltas, cells)
+        spec = self.sums_needed(
+            is_ratio=deltas.base is not None,
+            is_mean_of_users=deltas.is_mean_of_users,
+            cluster="user" if cells.cluster == "both" else cells.cluster,
+        )
         estimate = replace(
-            self.from_sums(spec, sums, cells.scope),
+            self.from_sums(spec, add_up(spec, deltas, cells), cells.scope),
             bounds=deltas.bounds,
-            no_interval=self._explain_no_interval(deltas) or self._explain_bias(cells),
+            no_interval=self._explain_no_interval(deltas, cells),
             max_relative_error=deltas.max_relative_error if self.is_weighted else None,
         )
         if estimate.replicates is None:
             if self.is_weighted and isinstance(cells.estimation, Replicates):
-                estimate = self._add_half_sample_covariance(estimate, deltas, cells)
+                estimate = self._add_half_sample_covariance(estimate, spec, deltas, cells)
             else:
                 estimate = add_uncertainty(estimate, spec, deltas, cells)
         return estimate.take_root() if deltas.is_root else estimate
@@ -104,21 +107,17 @@ class Estimator:
                 "call unskew.evaluate(..., imputation=model) in Python.",
             )
 
-    def _explain_no_interval(self, deltas: Deltas) -> str | None:
+    def _explain_no_interval(self, deltas: Deltas, cells: ObservedCells) -> str | None:
         """Why an interval would be wrong; None if the estimate has one."""
-        if not self.imputes or deltas.imputed is None:
-            return None
-        return deltas.imputed.no_interval
-
-    def _explain_bias(self, cells: ObservedCells) -> str | None:
-        """Why propensities that are taken as known allow no interval; None if they do."""
+        if self.imputes and deltas.imputed is not None and deltas.imputed.no_interval:
+            return deltas.imputed.no_interval
         estimation = cells.estimation if self.is_weighted else None
         if isinstance(estimation, TakenAsKnown) and not estimation.has_interval:
             return estimation.reason
         return None
 
     def _add_half_sample_covariance(
-        self, estimate: Estimate, deltas: Deltas, cells: ObservedCells
+        self, estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells
     ) -> Estimate:
         """The estimate with a covariance that includes the error of the propensity model.
 
@@ -127,14 +126,13 @@ class Estimator:
         """
 
         def values_of(half: Deltas, half_cells: ObservedCells) -> Vector:
-            spec = self._find_spec(half, half_cells)
             return self.from_sums(spec, add_up(spec, half, half_cells), half_cells.scope).value
 
         assert isinstance(cells.estimation, Replicates)
-        if not self._find_spec(deltas, cells).divides_by_base:
+        if not spec.divides_by_base:
             reason = UNKNOWN_BIAS.format(model=cells.estimation.model)
             return replace(estimate, no_interval=estimate.no_interval or reason)
-        share = find_uncertain_share(self._find_spec(deltas, cells), deltas, cells, estimate)
+        share = find_uncertain_share(spec, deltas, cells, estimate)
         covariance = half_sample_covariance(values_of, deltas, cells) * share
         if cells.cluster == "both":
             covariance = covariance + self._find_item_part(deltas, cells)
@@ -160,13 +158,6 @@ class Estimator:
         size, vectors = np.linalg.eigh(by_both - by_user)
         part: Matrix = (vectors * np.maximum(size, 0.0)) @ vectors.T
         return part
-
-    def _find_spec(self, deltas: Deltas, cells: ObservedCells) -> SumSpec:
-        return self.sums_needed(
-            is_ratio=deltas.base is not None,
-            is_mean_of_users=deltas.is_mean_of_users,
-            cluster="user" if cells.cluster == "both" else cells.cluster,
-        )
 
     def sums_needed(
         self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
@@ -478,10 +469,10 @@ class ErrorImputation(Estimator):
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         return ips(sums, n_cells=_count_cells(scope, self.name))
 
-    def _explain_no_interval(self, deltas: Deltas) -> str | None:
+    def _explain_no_interval(self, deltas: Deltas, cells: ObservedCells) -> str | None:
         if not self.is_weighted:
             return IMPUTED_ALONE
-        return super()._explain_no_interval(deltas)
+        return super()._explain_no_interval(deltas, cells)
 
     def largest_weights(
         self, deltas: Deltas, cells: ObservedCells, box: WeightBox
