@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import whole_number
 from unskew.errors import UsageError
 from unskew.io.model_files import READ_ERRORS, read_stored_arrays
 from unskew.io.writing import as_path, write_file
+from unskew.settings import WholeNumber
 
 S = TypeVar("S")
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -58,7 +58,7 @@ def make_checkpoint(
     start: Any = None,
 ) -> Checkpoint | None:
     """The checkpoint of a fit that settings, ``arrays``, ``shape`` and ``start`` identify."""
-    whole_number("checkpoint_every", every, least=1)
+    WholeNumber(least=1)("checkpoint_every", every)
     if path is None:
         return None
     described = {name: _describe_setting(value) for name, value in settings.items()}

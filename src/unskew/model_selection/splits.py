@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import whole_number
 from unskew.data.parts import Part, SplitUnit
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
-from unskew.settings import check_random_state, is_finite_number
+from unskew.settings import WholeNumber, check_random_state, is_finite_number
 from unskew.types import BoolVector, RandomState
 
 UNITS: tuple[SplitUnit, ...] = ("random", "user", "time")
@@ -105,7 +104,7 @@ def rolling_splits(
     The last test part has the latest ratings. Each has about ``share`` of all ratings.
     """
     require_log(log)
-    n_splits = whole_number("n_splits", n_splits, least=1)
+    WholeNumber(least=1)("n_splits", n_splits)
     if not (is_finite_number(share) and 0 < share * n_splits < 1):
         raise UsageError(
             f"{n_splits} test parts with a share of {share!r} leave no rating for training.",

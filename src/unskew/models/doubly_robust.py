@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from unskew.data.checks import whole_number
 from unskew.data.clicks import binarize
 from unskew.data.factors import Factors
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
@@ -314,7 +313,7 @@ class DoublyRobustFactorization(RatingFactorization):
         self, training: _TrainingData, path: str | Path | None, every: int
     ) -> Checkpoint | None:
         """The weights also identify the fit: ``targeted`` computes them from all cells."""
-        whole_number("checkpoint_every", every, least=1)
+        WholeNumber(least=1)("checkpoint_every", every)
         if path is None:
             return None
         log, weight = training.log, self._weight(training, training.propensity)

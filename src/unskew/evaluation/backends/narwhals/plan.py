@@ -14,9 +14,10 @@ from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.frame_variance import SecondMoments, UnitSums, find_influence
+from unskew.estimators.frame_variance import SecondMoments
 from unskew.estimators.observed import Cluster, Scope, SumSpec
 from unskew.estimators.point import Estimator, universe_error
+from unskew.estimators.sums import find_influence
 from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column
 from unskew.evaluation.backends.narwhals.log import (
@@ -412,11 +413,11 @@ class FrameQuery:
         all_rows = totals.all_rows
         sums = reader.read(all_rows, scope)
         estimate = replace(estimator.from_sums(spec, sums, scope), bounds=self.bounds[metric])
-        influence = find_influence(spec, sums, estimate, scope)
+        influence = find_influence(spec, sums.weighted_bases, estimate.value, scope.universe)
         n_clusters = self._count_clusters(estimate, all_rows, scope)
         second_moments = SecondMoments(sums.moment)
         if spec.unit is not None and not spec.of_ratios:
-            units = UnitSums(sums.total, sums.moment, n_clusters[spec.unit])
+            units = replace(sums, n_clusters=n_clusters[spec.unit])
             second_moments = SecondMoments(np.zeros_like(sums.moment), (units,))
         elif self.plan.cluster == "both" and not spec.of_ratios:
             second_moments = reader.read_two_way(all_rows, n_clusters)

@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from unskew.data.estimation import Unit
-from unskew.estimators.frame_variance import SecondMoments, UnitSums
+from unskew.estimators.frame_variance import SecondMoments
 from unskew.estimators.observed import Scope, SumSpec
 from unskew.estimators.sums import MIN_CELLS_PER_USER, SINGLE_CELL, Sums
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column
@@ -240,8 +240,7 @@ class TotalsReader:
         """Second moments by user, by item and by cell, given the numbers of users and items."""
         units = []
         for unit, reader in self.by_unit().items():
-            sums = reader._read(reader.unit_term, totals)
-            units.append(UnitSums(sums.total, sums.moment, n[unit]))
+            units.append(reader._read(reader.unit_term, totals, n[unit]))
         cells = self._read_matrix(self.cell_term, totals)
         return SecondMoments(cells, tuple(units))
 
