@@ -93,8 +93,8 @@ class WeightSummary:
                 f"{self.n_observed:,} rows ({self.sample_share:.1%}): "
                 "a few large weights decide the estimate, and cells that matter may not have "
                 "been seen.",
-                remedy="Clip them with `weight_transform=Clip(...)`, or find out what the rows "
-                "with the smallest propensities have in common.",
+                remedy="Find out what the rows with the smallest propensities have in common. "
+                "`weight_transform=Clip(...)` makes the estimate less noisy, but biased.",
             )
         if not self.fits_universe:
             z, error = self.mass_z or 0.0, (self.mass_ratio or 1.0) - 1.0
@@ -110,7 +110,7 @@ class WeightSummary:
             yield PropensityWarning(
                 f"the {TOP_ROWS:.0%} of rows with the largest weights hold {self.top_share:.0%} "
                 "of all weight: the estimate is an average over very few cells.",
-                remedy="Clip the weights with `weight_transform=Clip(...)`.",
+                remedy="`weight_transform=Clip(...)` makes it less noisy, but biased.",
             )
 
     def warning_texts(self) -> list[str]:

@@ -299,7 +299,7 @@ def choose_clusters(
 def _choose(
     cluster: Cluster | Literal["auto"], cells: ObservedCells, *, checks: bool, adds_items: bool
 ) -> ClusterChoice:
-    by_user = _has_several(cells, "user")
+    by_user = cluster == "auto" and _has_several(cells, "user")
     chosen: Cluster = ("user" if by_user else None) if cluster == "auto" else cluster
     is_checked = checks and cells.propensities is not None and cluster not in (None, "both")
     is_checked = is_checked and _has_several(cells, "item")
