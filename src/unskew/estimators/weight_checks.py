@@ -40,6 +40,8 @@ class WeightSummary:
     """Whether the propensities were chosen so that the sum of w is U * I, whatever the truth."""
     shared_variance: float = 0.0
     """What users and items that are selected as a whole add to the variance of the sum of w."""
+    n_clipped: int = 0
+    """Rows whose estimated propensity was raised or limited."""
 
     @classmethod
     def of(
@@ -101,7 +103,7 @@ class WeightSummary:
             yield PropensityWarning(
                 f"the inverse propensities add up to {self.mass:,.0f}, but there are "
                 f"{self.n_cells:,} cells ({error:+.1%}, {abs(z):,.1f} standard errors): "
-                "the propensities or the universe are wrong.",
+                f"{self._explain_mass()}.",
                 remedy="Check both. 'snips' helps only if all propensities are wrong by the same "
                 "factor.",
             )
@@ -112,6 +114,15 @@ class WeightSummary:
                 "of all weight: the estimate is an average over very few cells.",
                 remedy="`weight_transform=Clip(...)` makes it less noisy, but biased.",
             )
+
+    def _explain_mass(self) -> str:
+        if self.n_clipped and self.mass < (self.n_cells or 0.0):
+            share = self.n_clipped / self.n_observed
+            return (
+                f"the propensities of {share:.0%} of the rows were clipped, which makes weights "
+                "too small; or the universe is wrong"
+            )
+        return "the propensities or the universe are wrong"
 
     def warning_texts(self) -> list[str]:
         return [str(warning) for warning in self.warnings()]

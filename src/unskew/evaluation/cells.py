@@ -243,7 +243,12 @@ def summarize_weights(
     )
     summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
     if not summary.fits_universe:
-        summary = replace(summary, shared_variance=find_shared_variance(cells))
+        fixed = None if cells.estimation is None else cells.estimation.fixed
+        summary = replace(
+            summary,
+            shared_variance=find_shared_variance(cells),
+            n_clipped=0 if fixed is None else int(fixed.sum()),
+        )
     for warning in summary.warnings():
         warnings.warn(warning, stacklevel=3)
     return summary

@@ -257,15 +257,19 @@ class Evaluation(Result):
         is_weighted = estimator not in ESTIMATORS or ESTIMATORS[estimator].target.is_weighted
         if self.weight_summary is None or not is_weighted:
             return None
-        doubt = self._describe_unexplained()
-        if not self.weight_summary.fits_universe:
-            doubt = "the propensities do not fit this log"
         return Premise(
             describe_condition(self.estimation),
             self.estimation is None or self.estimation.sees_ratings,
             None if self.estimation is None else self.estimation.adjusts_for,
-            doubt,
+            self.doubt,
         )
+
+    @property
+    def doubt(self) -> str | None:
+        """What shows that the propensities do not fit the log; None if nothing does."""
+        if not self._fits_universe:
+            return "the propensities do not fit this log"
+        return self._describe_unexplained()
 
     def compare_all(
         self, *, metric: str | None = None, estimator: str | None = None
