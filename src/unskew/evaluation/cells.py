@@ -242,13 +242,10 @@ def summarize_weights(
         n_cells is None or abs(float(cells.weight.sum()) / n_cells - 1) < MASS_TOLERANCE
     )
     summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
+    if cells.estimation is not None and cells.estimation.fixed is not None:
+        summary = replace(summary, n_clipped=int(cells.estimation.fixed.sum()))
     if not summary.fits_universe:
-        fixed = None if cells.estimation is None else cells.estimation.fixed
-        summary = replace(
-            summary,
-            shared_variance=find_shared_variance(cells),
-            n_clipped=0 if fixed is None else int(fixed.sum()),
-        )
+        summary = replace(summary, shared_variance=find_shared_variance(cells))
     for warning in summary.warnings():
         warnings.warn(warning, stacklevel=3)
     return summary
