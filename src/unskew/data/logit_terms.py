@@ -233,9 +233,11 @@ class LogitGrid:
         matrices = self.terms._to_matrices(coefficient)
         if unit == "user":
             left = (self.terms.user @ matrices)[:, self.user_row]
-            return np.einsum("kuc,uc->uk", left, self._item_columns_by_user)
+            by_user: Matrix = np.einsum("kuc,uc->uk", left, self._item_columns_by_user)
+            return by_user
         right = (self.terms.item @ matrices.transpose(0, 2, 1))[:, self.item_row]
-        return np.einsum("kic,ic->ik", right, self._user_columns_by_item)
+        by_item: Matrix = np.einsum("kic,ic->ik", right, self._user_columns_by_item)
+        return by_item
 
     @cached_property
     def _item_columns_by_user(self) -> Matrix:

@@ -181,7 +181,7 @@ def t_from_normal(z: float, degrees: float) -> float:
     """The quantile of Student's t with the tail probability of a non-negative normal quantile."""
     if math.isinf(degrees):
         return z
-    return -float(special.stdtrit(degrees, special.ndtr(-z)))
+    return -float(special.stdtrit(degrees, float(special.ndtr(-z))))
 
 
 def correct_statistic(t: float, *, degrees: float, skewness: float) -> float:

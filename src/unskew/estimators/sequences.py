@@ -247,9 +247,9 @@ def _center(sums: Matrix, center: Vector) -> Vector:
     order = sums.shape[1] - 1
     powers = np.arange(order + 1)
     terms = sums * special.comb(order, powers) * (-center[:, None]) ** powers
-    total = terms.sum(axis=1)
-    size = np.abs(total) + ROUNDING_OF_SUMS * np.abs(terms).sum(axis=1)
-    return np.copysign(size, total) if order % 2 else size
+    total: Vector = terms.sum(axis=1)
+    sign = np.copysign(1.0, total) if order % 2 else 1.0
+    return sign * (np.abs(total) + ROUNDING_OF_SUMS * np.abs(terms).sum(axis=1))
 
 
 def _as_moments(covariance: Matrix, third: Vector, fourth: Vector, normalizer: float) -> Moments:
