@@ -249,7 +249,8 @@ def _center(sums: Matrix, center: Vector) -> Vector:
     terms = sums * special.comb(order, powers) * (-center[:, None]) ** powers
     total: Vector = terms.sum(axis=1)
     sign = np.copysign(1.0, total) if order % 2 else 1.0
-    return sign * (np.abs(total) + ROUNDING_OF_SUMS * np.abs(terms).sum(axis=1))
+    centred: Vector = sign * (np.abs(total) + ROUNDING_OF_SUMS * np.abs(terms).sum(axis=1))
+    return centred
 
 
 def _as_moments(covariance: Matrix, third: Vector, fourth: Vector, normalizer: float) -> Moments:
