@@ -1,10 +1,12 @@
 """How often limits of a growing log hold at every look: SNIPS, about 100 looks, weights up to 50.
 
-    python benchmarks/sequence_coverage.py                                  # 1 minute
-    python benchmarks/sequence_coverage.py --arrivals 1000000 --logs 120    # 2 minutes
+    python benchmarks/sequence_coverage.py                                  # 10 minutes
+    python benchmarks/sequence_coverage.py --arrivals 1000000 --logs 100    # 2 minutes
 
 In the world "smooth" losses fall with the propensity. In the world "adverse" a tenth of the
-arrivals has a propensity of 0.02 and the largest losses, and is hardly seen in a short log.
+arrivals has a propensity of 0.02 and the largest losses, and is hardly seen in a short log. In the
+world "hidden" a twentieth of the arrivals has a propensity of 0.01 and the largest losses:
+a short log does not show that they are missing, and no limits from the log alone can hold.
 """
 
 from __future__ import annotations
@@ -42,9 +44,17 @@ def draw_adverse(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
     return np.where(rng.random(n) < propensity, 1 / propensity, 0.0), loss
 
 
+def draw_hidden(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
+    is_hidden = rng.random(n) < 0.05
+    propensity = np.where(is_hidden, 0.01, 0.5)
+    loss = is_hidden + (rng.random(n) < 0.2)
+    return np.where(rng.random(n) < propensity, 1 / propensity, 0.0), loss
+
+
 WORLDS: dict[str, tuple[Draw, float]] = {
     "smooth": (draw_smooth, 1.0),
     "adverse": (draw_adverse, float(SHARES @ MEAN_LOSSES)),
+    "hidden": (draw_hidden, 0.25),
 }
 """How arrivals are drawn, and the mean loss over all of them."""
 
@@ -80,8 +90,9 @@ def count_covered(
             for name, interval in zip(names, (at_all_looks, ordinary), strict=True):
                 if not interval.low <= truth <= interval.high:
                     misses[name] = max(misses[name], moments.effective_size)
-            ratio = (at_all_looks.high - at_all_looks.low) / (ordinary.high - ordinary.low)
-            widths.setdefault(int(look), []).append(ratio)
+            if (width := ordinary.high - ordinary.low) > 0:
+                ratio = (at_all_looks.high - at_all_looks.low) / width
+                widths.setdefault(int(look), []).append(ratio)
         for name, size in covered:
             covered[name, size] += misses[name] < size
     return covered, widths
