@@ -36,6 +36,7 @@ from unskew.data.ids import (
     require_no_missing_ids,
 )
 from unskew.data.impression_checks import (
+    REMEDIES,
     check_clicks,
     check_positions,
     check_probabilities,
@@ -185,12 +186,14 @@ class Impressions:
             columns["probability"] = find_column("probability", probability, table.columns)
         other = _list_other(table.columns, columns, keep)
         numbers = {
-            role: number_column(table, columns[role])
+            role: number_column(table, columns[role], error_type=BadImpressionError)
             for role in ("position", "reward", "probability")
             if role in columns
         }
         ids = {
-            role: id_column(table, columns[role])
+            role: id_column(
+                table, columns[role], error_type=BadImpressionError, remedy=REMEDIES[role]
+            )
             for role in ("request", "user", "item")
             if role in columns
         }
@@ -202,7 +205,9 @@ class Impressions:
             **ids,
             **numbers,
             probability_is=probability_is,
-            other=number_columns(table, other, only_numbers=keep is None),
+            other=number_columns(
+                table, other, only_numbers=keep is None, error_type=BadImpressionError
+            ),
             repeats=repeats,
         )
         object.__setattr__(shown, "columns", columns)
@@ -250,7 +255,12 @@ class Impressions:
         _require_same_length(ids | values)
         if values["reward"].size == 0:
             raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
-        codes = {kind: encode_ids(column, None, kind=kind) for kind, column in ids.items()}
+        codes = {
+            kind: encode_ids(
+                column, None, kind=kind, error_type=BadImpressionError, remedy=REMEDIES[kind]
+            )
+            for kind, column in ids.items()
+        }
         if "position" not in values:
             values["position"] = np.ones(len(ids["request"]))
         positions = check_positions(values.pop("position"), is_stated=position is not None)
@@ -516,9 +526,14 @@ def _find_clicks(clicks: object, columns: Mapping[str, str], request: Ids, item:
             remedy="Name it with `request=...`.",
         )
     table = open_frame(clicks)
+    try:
+        names = [find_column(role, columns[role], table.columns) for role in ("request", "item")]
+    except ColumnError as error:
+        error.problem = f"in the table of clicks, {error.problem}"
+        error.remedy = "Name its columns of requests and items as in the log."
+        raise
     clicked_request, clicked_item = (
-        id_column(table, find_column(role, columns[role], table.columns))
-        for role in ("request", "item")
+        id_column(table, name, error_type=BadImpressionError) for name in names
     )
     requests, items = (encode_ids(ids, None, kind="id") for ids in (request, item))
     request_code = find_codes(clicked_request, requests[1])

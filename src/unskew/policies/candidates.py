@@ -67,7 +67,12 @@ class RequestCandidates:
         if isinstance(scores, str):
             if scores not in self.columns:
                 raise UnknownNameError(
-                    "column of the candidates", scores, self.columns, parameter="candidates"
+                    "column of the candidates",
+                    scores,
+                    self.columns,
+                    parameter="candidates",
+                    remedy="Pass `candidates=...`, a frame of users (or requests), items and "
+                    "columns of scores.",
                 )
             values = self.columns[scores]
         else:
