@@ -37,6 +37,7 @@ from unskew.factorization.pseudo_outcome import (
 from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import choose_correction_penalty, warn_if_far, zero_factors
+from unskew.models.cross_fitting import LogParts
 from unskew.models.doubly_robust_frames import make_frame_request
 from unskew.models.engine_choice import (
     find_all_cells_engine,
@@ -48,14 +49,14 @@ from unskew.models.imputation import (
     WEIGHTINGS,
     Weighting,
     error_factor,
+    find_imputation_weight,
     fit_imputation,
-    imputation_weight,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Preset
 from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import Vector
+from unskew.types import BoolVector, Vector
 
 
 @RECOMMENDERS.declare(
@@ -115,8 +116,8 @@ class DoublyRobustFactorization(RatingFactorization):
         users x items matrix.
     is_balanced
         Adjust propensities so that the sum of F / P over the log equals the sum of F over all
-        cells, with the F of the previous round (as DR-V2, Li et al. 2023). With right propensities
-        this adds noise: on sparse logs it can be a few percent worse than :data:`OffsetsOnly`.
+        cells (as DR-V2, Li et al. 2023). F is that of the previous round, of each rating from a
+        fit without its quarter of the log, as in :class:`BalancedFactorization`.
     n_rounds
         Rounds of imputation and prediction. With ``imputation="label"`` and without
         ``is_balanced`` one round is enough, and no more are made.
@@ -255,7 +256,7 @@ class DoublyRobustFactorization(RatingFactorization):
         )
         cells, penalty = np.zeros(len(log)), Penalty(0.0)
         both = solved.astype(self.dtype), factors.astype(self.dtype)
-        start = _Round(0, imputed, cells, cells, *both, penalty, "max_iter")
+        start = _Round(0, imputed, cells, cells, cells, *both, penalty, "max_iter")
         last, history = load_state(saved, start, of_any_precision="imputed")
         saved.part(f"round-{last.number}").drop()
         return last, history
@@ -345,7 +346,7 @@ class DoublyRobustFactorization(RatingFactorization):
         number = 1 if last is None else last.number + 1
         log, propensity = training.log, training.propensity
         if last is not None and self.is_balanced:
-            features = BalanceFeatures.of_predictions(log, last.factors)
+            features = self._balance_features(training, last, workers)
             propensity = balance_propensities(propensity, features)
         imputed = self._impute(training, last, propensity, workers)
         imputed_on_log = imputed.predict(log.user, log.item)
@@ -362,7 +363,7 @@ class DoublyRobustFactorization(RatingFactorization):
         penalty = choose_correction_penalty(self, errors, 1 / propensity, loss=self.loss)
         solution, constant = self._fit_prediction(
             _PredictionTask(target, base, base_on_log, weight, penalty, start),
-            training.engine,
+            training,
             workers,
             None if saved is None else saved.part(f"round-{number}"),
             report,
@@ -374,6 +375,7 @@ class DoublyRobustFactorization(RatingFactorization):
             number,
             imputed,
             imputed_on_log,
+            propensity,
             weight,
             solved,
             factors,
@@ -381,6 +383,24 @@ class DoublyRobustFactorization(RatingFactorization):
             solution.stop_reason,
         )
         return finished, history
+
+    def _balance_features(
+        self, training: _TrainingData, last: _Round, workers: Workers
+    ) -> BalanceFeatures:
+        """F with the propensities of the last round, fitted without the part of the rating."""
+
+        def of_fit(is_left: BoolVector) -> BalanceFeatures:
+            rest = replace(
+                training,
+                log=training.log.take(is_left),
+                propensity=float(is_left.mean()) * last.propensity[is_left],
+                initial_factors=None,
+                is_part=True,
+            )
+            found, _ = self._run_round(rest, None, workers, None, None)
+            return BalanceFeatures.of_predictions(training.log, found.factors)
+
+        return LogParts.draw(training.log, self.random_state).balance_features(of_fit)
 
     def _impute(
         self, training: _TrainingData, last: _Round | None, propensity: Vector, workers: Workers
@@ -391,7 +411,14 @@ class DoublyRobustFactorization(RatingFactorization):
         return fit_imputation(
             self.imputer,
             log,
-            imputation_weight(self.weighting, propensity, log.n_cells, error),
+            find_imputation_weight(
+                self.imputer,
+                self.weighting,
+                log,
+                propensity,
+                error,
+                random_state=self.random_state,
+            ),
             workers,
             dtype=self.dtype,
             random_state=self.random_state,
@@ -402,13 +429,14 @@ class DoublyRobustFactorization(RatingFactorization):
     def _fit_prediction(
         self,
         task: _PredictionTask,
-        engine: AllCellsEngine | None,
+        training: _TrainingData,
         workers: Workers,
         checkpoint: Checkpoint | None,
         report: Report | None,
     ) -> tuple[Solution[Factors], float]:
         """Fit one prediction. Its objective lacks a constant, which is returned too."""
-        if self.loss == "squared":
+        engine = training.engine
+        if self.loss == "squared" and not training.is_part:
             largest = float(np.abs(task.base_on_log + task.correction).max())
             warn_if_far(float(np.ptp(task.target.rating)), largest, stacklevel=5)
         if engine is None:
@@ -484,6 +512,8 @@ class _TrainingData:
     initial_factors: Factors | None
     engine: AllCellsEngine | None
     """None fits in this process."""
+    is_part: bool = False
+    """Whether this is a part of the log, of which no warnings are given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -522,6 +552,7 @@ class _Round:
     """Counted from 1."""
     imputed: Factors
     imputed_on_log: Vector
+    propensity: Vector
     weight: Vector
     solved: Factors
     """What the solver found: F, or F - G."""
