@@ -106,21 +106,22 @@ class DoublyRobustFactorization(RatingFactorization):
     weighting
         a(P): ``"dr-jl"`` 1/P; ``"mrdr"`` (1-P)/P^2 for the smallest variance (Guo et al. 2021);
         ``"dr-bias"`` (1-P)^2/P^3 for the smallest squared bias, and ``"dr-mse"`` half of each (Dai
-        et al. 2022). ``"eib"`` has a = h = 1 and reads no propensities: error imputation
-        (Steck 2010), which is right only if G is. Under strong selection only ``"dr-jl"`` is
-        reliably better than :data:`OffsetsOnly`: the others give a few ratings most of the weight
-        of G, and ``"eib"`` corrects no selection at all.
+        et al. 2022). All but ``"dr-jl"`` give a few ratings most of the weight. So the default
+        imputer takes 1/P, clipped or as it is, if offsets with it predict held-out ratings better;
+        an imputer that you pass takes a(P). ``"eib"`` has a = h = 1 and reads no propensities:
+        error imputation (Steck 2010), which is right only if G is. It corrects no selection, so
+        where people rate what they like it is worse than :data:`OffsetsOnly` with propensities.
     targeted
         Shift imputed losses by e (h - 1), with the e for which doubly robust estimation and error
         imputation agree (TDR, Li et al. 2023). Needs the propensities of all cells, as a
         users x items matrix.
     is_balanced
         Adjust propensities so that the sum of F / P over the log equals the sum of F over all
-        cells (as DR-V2, Li et al. 2023). F is that of the previous round, of each rating from a
-        fit without its quarter of the log, as in :class:`BalancedFactorization`.
+        cells (as DR-V2, Li et al. 2023). F is that of the first round, of each rating from a fit
+        without its quarter of the log, as in :class:`BalancedFactorization`.
     n_rounds
-        Rounds of imputation and prediction. With ``imputation="label"`` and without
-        ``is_balanced`` one round is enough, and no more are made.
+        Rounds of imputation and prediction. With ``imputation="label"`` one round is enough, with
+        ``is_balanced`` two, and no more are made.
 
     Attributes
     ----------
@@ -256,14 +257,16 @@ class DoublyRobustFactorization(RatingFactorization):
         )
         cells, penalty = np.zeros(len(log)), Penalty(0.0)
         both = solved.astype(self.dtype), factors.astype(self.dtype)
-        start = _Round(0, imputed, cells, cells, cells, *both, penalty, "max_iter")
+        start = _Round(0, imputed, cells, cells, *both, penalty, "max_iter")
         last, history = load_state(saved, start, of_any_precision="imputed")
         saved.part(f"round-{last.number}").drop()
         return last, history
 
     @property
     def _n_rounds_needed(self) -> int:
-        return self.n_rounds if self.imputation == "error" or self.is_balanced else 1
+        if self.imputation == "error":
+            return self.n_rounds
+        return min(self.n_rounds, 2) if self.is_balanced else 1
 
     @property
     def _n_columns(self) -> int:
@@ -346,7 +349,7 @@ class DoublyRobustFactorization(RatingFactorization):
         number = 1 if last is None else last.number + 1
         log, propensity = training.log, training.propensity
         if last is not None and self.is_balanced:
-            features = self._balance_features(training, last, workers)
+            features = self._balance_features(training, workers)
             propensity = balance_propensities(propensity, features)
         imputed = self._impute(training, last, propensity, workers)
         imputed_on_log = imputed.predict(log.user, log.item)
@@ -375,7 +378,6 @@ class DoublyRobustFactorization(RatingFactorization):
             number,
             imputed,
             imputed_on_log,
-            propensity,
             weight,
             solved,
             factors,
@@ -384,16 +386,14 @@ class DoublyRobustFactorization(RatingFactorization):
         )
         return finished, history
 
-    def _balance_features(
-        self, training: _TrainingData, last: _Round, workers: Workers
-    ) -> BalanceFeatures:
-        """F with the propensities of the last round, fitted without the part of the rating."""
+    def _balance_features(self, training: _TrainingData, workers: Workers) -> BalanceFeatures:
+        """F of the first round, fitted without the part of the rating."""
 
         def of_fit(is_left: BoolVector) -> BalanceFeatures:
             rest = replace(
                 training,
                 log=training.log.take(is_left),
-                propensity=float(is_left.mean()) * last.propensity[is_left],
+                propensity=float(is_left.mean()) * training.propensity[is_left],
                 initial_factors=None,
                 is_part=True,
             )
@@ -552,7 +552,6 @@ class _Round:
     """Counted from 1."""
     imputed: Factors
     imputed_on_log: Vector
-    propensity: Vector
     weight: Vector
     solved: Factors
     """What the solver found: F, or F - G."""
