@@ -18,7 +18,7 @@ from unskew.models.imputation import (
     CLIP_QUANTILE,
     HeldOutImputation,
     HeldOutParts,
-    imputation_weight,
+    find_imputation_weight,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.settings import Instance, WholeNumber, setting
@@ -92,7 +92,13 @@ class CalibratedDoublyRobust(RatingFactorization):
             imputation = HeldOutImputation.fit(
                 self.imputer or MatrixFactorization(),
                 log,
-                imputation_weight("dr-jl", self.propensities_, log.n_cells),
+                find_imputation_weight(
+                    self.imputer,
+                    "dr-jl",
+                    log,
+                    self.propensities_,
+                    random_state=self.random_state,
+                ),
                 parts,
                 workers,
                 dtype=self.dtype,

@@ -22,7 +22,7 @@ from unskew.models.imputation import (
     HeldOutImputation,
     HeldOutParts,
     combine_factors,
-    imputation_weight,
+    find_imputation_weight,
     minimize_on_simplex,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -107,7 +107,13 @@ class MultipleRobustFactorization(RatingFactorization):
                 HeldOutImputation.fit(
                     imputer,
                     log,
-                    imputation_weight("dr-jl", propensity, log.n_cells),
+                    find_imputation_weight(
+                        None if self.imputers is None else imputer,
+                        "dr-jl",
+                        log,
+                        propensity,
+                        random_state=self.random_state,
+                    ),
                     parts,
                     workers,
                     dtype=self.dtype,
