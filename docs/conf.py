@@ -32,6 +32,7 @@ extensions = [
     "myst_parser",
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",
+    "sphinx_design",
     "api_examples",
     "glossary_links",
 ]
@@ -44,7 +45,7 @@ exclude_patterns = ["_templates", "api-examples"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["dollarmath", "substitution"]
+myst_enable_extensions = ["colon_fence", "dollarmath", "substitution"]
 myst_substitutions = {"version": version}
 autosummary_generate = True
 autodoc_typehints_format = "short"
@@ -97,7 +98,7 @@ html_static_path = ["_static"]
 html_css_files = ["house.css"]
 html_show_sourcelink = False
 html_theme_options = {
-    "logo": {"text": "unskew"},
+    "logo": {"text": f"unskew {version}"},
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 7,
     "show_toc_level": 2,
