@@ -66,11 +66,14 @@ def _is_control(letter: str) -> bool:
 
 def html_table(columns: Mapping[str, Sequence[object]]) -> str:
     """The same as an HTML table; every value is escaped. Indented labels stay indented."""
-    style = {name: _align_style(values) for name, values in columns.items()}
-    head = "".join(f"<th{each}>{escape(str(name))}</th>" for name, each in style.items())
+    head = "".join(
+        f"<th{_style_column(values, is_head=True)}>{escape(str(name))}</th>"
+        for name, values in columns.items()
+    )
+    cell = {name: _style_column(values) for name, values in columns.items()}
     rows = (
         "".join(
-            f"<td{style[name]}>{escape(format_cell(name, value))}</td>"
+            f"<td{cell[name]}>{escape(format_cell(name, value))}</td>"
             for name, value in zip(columns, row, strict=True)
         )
         for row in zip(*columns.values(), strict=True)
@@ -86,12 +89,13 @@ def html_preview(text: str, columns: Mapping[str, Sequence[object]], n_rows: int
     return f"<p>{escape(text)}</p>{html_table(columns)}{more}"
 
 
-def _align_style(values: Sequence[object]) -> str:
-    """The style of a column: notebooks align to the right, which suits numbers only."""
+def _style_column(values: Sequence[object], *, is_head: bool = False) -> str:
+    """The style of the cells: notebooks align to the right, which suits numbers only."""
     if _has_numbers(values):
         return ""
     is_indented = any(isinstance(value, str) and value.startswith(" ") for value in values)
-    return f' style="text-align: left{"; white-space: pre" if is_indented else ""}"'
+    spaces = "; white-space: pre" if is_indented and not is_head else ""
+    return f' style="text-align: left{spaces}"'
 
 
 def _has_numbers(values: Sequence[object]) -> bool:
