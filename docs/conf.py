@@ -32,6 +32,7 @@ extensions = [
     "myst_parser",
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",
+    "sphinx_copybutton",
     "sphinx_design",
     "api_examples",
     "glossary_links",
@@ -72,6 +73,9 @@ autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = True
 python_maximum_signature_line_length = 100
 numpydoc_show_class_members = False
+copybutton_prompt_text = r">>> |\.\.\. ?|\$ "  # the button copies code without prompts and results
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
