@@ -24,6 +24,7 @@ project_copyright = "the unskew authors, BSD-3-Clause"
 version = release = unskew.__version__
 
 extensions = [
+    "matplotlib.sphinxext.plot_directive",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
@@ -73,6 +74,8 @@ autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = True
 python_maximum_signature_line_length = 100
 numpydoc_show_class_members = False
+plot_formats = [("png", 144)]
+plot_html_show_formats = plot_html_show_source_link = False
 copybutton_prompt_text = r">>> |\.\.\. ?|\$ "  # the button copies code without prompts and results
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
