@@ -47,7 +47,7 @@ def lazy_names(
 def _find_below(package: str, modules: Iterable[str], name: str) -> str:
     """Where a module of the package has the name, as many names of 0.1.0 are now."""
     for module in modules:
-        found = getattr(import_module(f"{package}.{module}"), name, None)
-        if getattr(found, "__module__", "").startswith(package):
+        value = getattr(import_module(f"{package}.{module}"), name, None)
+        if getattr(value, "__module__", "").startswith(package):
             return f". It is {package}.{module}.{name}"
     return ""
