@@ -62,7 +62,7 @@ from unskew.settings import (
     require_list,
     require_name,
 )
-from unskew.tables import count_noun
+from unskew.tables import PREVIEW, count_noun, html_preview
 from unskew.types import IntVector, Vector
 
 ProbabilityKind: TypeAlias = Literal["step", "marginal", "slate", "product"]
@@ -434,17 +434,21 @@ class Impressions:
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The log as a data frame, with the column names and in the library that it came from."""
+        columns = self._name_columns(slice(None)) | dict(self.other)
+        return make_frame(columns, self.backend if backend is None else backend)
+
+    def _name_columns(self, rows: slice) -> dict[str, Any]:
+        """Some rows, with the column names of the caller's frame."""
         values: dict[str, Any] = {
-            "request": self.requests[self.request],
-            "user": self.users[self.user],
-            "item": self.items[self.item],
-            "position": self.position,
-            "reward": self.reward,
+            "request": self.requests[self.request[rows]],
+            "user": self.users[self.user[rows]],
+            "item": self.items[self.item[rows]],
+            "position": self.position[rows],
+            "reward": self.reward[rows],
         }
         if self.probability is not None:
-            values["probability"] = self.probability
-        named = {self.columns.get(role, role): column for role, column in values.items()}
-        return make_frame(named | dict(self.other), self.backend if backend is None else backend)
+            values["probability"] = self.probability[rows]
+        return {self.columns.get(role, role): column for role, column in values.items()}
 
     def _replace_valid(self, **changes: Any) -> Impressions:
         """A copy with other values that are known to be valid."""
@@ -462,6 +466,10 @@ class Impressions:
             f"{count_noun(self.n_items, 'item')}, {count_noun(self.n_slots, 'slot')}; "
             f"mean reward {self.reward.sum() / self.n_requests:.4g} a request{kind})"
         )
+
+    def _repr_html_(self) -> str:
+        columns = {name: each.tolist() for name, each in self._name_columns(PREVIEW).items()}
+        return html_preview(repr(self), columns, len(self))
 
 
 def find_impression_columns(

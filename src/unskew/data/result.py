@@ -74,6 +74,13 @@ class Result(ABC):
 
         log_numbers(run, self.to_columns(), write_files)
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the first charts of the page; a result whose page has none raises an error.
+
+        Returns a new matplotlib figure, or None if ``ax``, one axes for each chart, is given.
+        """
+        return self._draw(ax)
+
     def _draw(self, ax: Any, **options: Any) -> Any:
         """The figure of this kind of result, drawn by the report package."""
         return load_report_function("draw")(self.kind, self, ax, **options)

@@ -395,13 +395,36 @@ class Sensitivity(Result):
             )
         return varied
 
+    def _compare_leaders(self) -> Robustness | None:
+        """The two best models by the first metric; None if their worst case is unknown."""
+        metric, estimator = next(iter(self.metrics)), self._main_estimator()
+        if len(self.models) < 2 or self.inputs is None or not self._has_odds_errors(estimator):
+            return None
+        varied = [
+            self.inputs.vary(model, metric=metric, estimator=estimator, constraint=self.constraint)
+            for model in self.models
+        ]
+        estimates = [each.extreme(1.0, is_largest=True).value for each in varied]
+        order = np.argsort(estimates)[:: -1 if self.metrics[metric] else 1]
+        best, second = (self.models[index] for index in order[:2])
+        try:
+            return self.compare(best, second, metric=metric, estimator=estimator)
+        except UsageError:  # a difference of roots, or of ratios with bases of their own
+            return None
+
+    def _has_odds_errors(self, estimator: str) -> bool:
+        changes = {shift.change for shift in self.shifts if shift.estimator == estimator}
+        return changes - {CLIP} != set()
+
     def to_columns(self) -> dict[str, list[Any]]:
         """Model, metric, estimator, change, amount, low, high, ci_low, ci_high, share_clipped."""
         return _shift_columns(self.shifts)
 
     def to_record(self) -> dict[str, Any]:
-        """The table and how it was computed."""
+        """The table, how it was computed, and the robustness of the order of the best two."""
+        leaders = self._compare_leaders()
         return {
+            "leaders": None if leaders is None else leaders.to_record(),
             "level": self.level,
             "intervals": self.intervals,
             "n_observed": self.n_observed,
