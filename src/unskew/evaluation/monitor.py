@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array
+from unskew.data.frames import check_same_order
 from unskew.data.ids import as_ids, require_no_missing_ids
 from unskew.data.propensities import Propensities
 from unskew.data.result import Result, describe_json
@@ -229,6 +230,10 @@ class Monitor:
         plan = self.plan
         Instance(Mapping, remedy="Pass predictions by model.")("predictions", predictions)
         _require_known(propensities)
+        check_same_order(
+            {"rating": rating, "propensities": propensities, "users": users}
+            | {f"predictions of {name}": values for name, values in predictions.items()}
+        )
         values = float_array(rating, "rating", BadRatingError)
         if values.ndim != 1:
             raise BadRatingError(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers
 from unskew.data.checks import find_misfit
 from unskew.data.factors import Factors
+from unskew.data.frames import check_same_order
 from unskew.data.ids import (
     Ids,
     as_ids,
@@ -255,6 +256,7 @@ class Recommender(Configurable, ABC):
     ) -> tuple[IntVector, IntVector]:
         """The codes of as many users as items."""
         require_fitted(self)
+        check_same_order({"users": users, "items": items})
         user = self._find_codes(users, self.users_, "user", on_unknown, stacklevel=4)
         item = self._find_codes(items, self.items_, "item", on_unknown, stacklevel=4)
         require_pairs(user, item)

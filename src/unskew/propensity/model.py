@@ -14,7 +14,13 @@ import numpy.typing as npt
 from unskew.data.checks import find_misfit
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, FrameStrata, LogRelation, Replicates, TakenAsKnown
-from unskew.data.frames import LazyFrame, add_column, count_sizes, open_lazily
+from unskew.data.frames import (
+    LazyFrame,
+    add_column,
+    check_same_order,
+    count_sizes,
+    open_lazily,
+)
 from unskew.data.ids import (
     Ids,
     as_ids,
@@ -132,6 +138,7 @@ class PropensityModel(Configurable):
                 "none.",
                 remedy="Use predict(log).",
             )
+        check_same_order({"users": users, "items": items})
         user = self._find_codes(users, self.users_, "user")
         item = self._find_codes(items, self.items_, "item")
         require_pairs(user, item)
