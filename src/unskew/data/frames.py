@@ -184,6 +184,8 @@ def _leave_out_range(labels: Ids | None) -> Ids | None:
 
 def series_labels(values: object) -> Ids | None:
     """The index of a pandas Series; None for what is no Series, or has no index."""
+    if isinstance(values, np.ndarray | list | tuple | None):  # most are, and it takes no time
+        return None
     return None if is_frame(values) else _read_index(values)
 
 

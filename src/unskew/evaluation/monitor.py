@@ -26,6 +26,7 @@ from unskew.errors import (
 )
 from unskew.estimators.sequences import EARLY, SMALL_EFFECTIVE_SIZE
 from unskew.evaluation.monitor_state import Batch, Look, MonitorPlan, MonitorState, take_look
+from unskew.io.model_files import require_regular
 from unskew.io.writing import as_path, write_file
 from unskew.metrics.metric import MetricInput
 from unskew.settings import Flag, Instance, require_list
@@ -191,6 +192,7 @@ class Monitor:
     def load(cls, path: str | Path) -> Monitor:
         """The monitor that :meth:`save` wrote; it goes on to the same numbers."""
         try:
+            require_regular(as_path(path))
             record = json.loads(as_path(path).read_text(encoding="utf-8"))
             if record["kind"] != KIND or record["format"] != FORMAT:
                 raise ValueError(

@@ -22,6 +22,7 @@ from unskew.data.ids import (
     as_ids,
     describe_id_types,
     encode,
+    find_bad_ids,
     find_codes,
     format_id,
     require_no_missing_ids,
@@ -323,6 +324,10 @@ class Recommender(Configurable, ABC):
         misfit = find_misfit(shapes)
         if misfit is not None:
             return misfit
+        for kind, ids in (("user", self.users_), ("item", self.items_)):
+            problem = find_bad_ids(ids)
+            if problem is not None:
+                return f"the ids of {kind}s cannot be used: {problem}."
         if starts.dtype.kind != "i" or starts[0] != 0 or (np.diff(starts) < 0).any():
             return "seen_starts does not rise from 0."
         if seen.dtype.kind != "i" or (seen.size and not 0 <= seen.min() <= seen.max() < n_items):
