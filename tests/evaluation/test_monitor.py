@@ -318,6 +318,21 @@ EDITS: list[tuple[tuple[Any, ...], object]] = [
     (("state", "mass"), float("nan")),
     (("state", "moments", 0, 1, 2), -1e308),
     (("state", "moments", 0, 2, 0, 0), float("inf")),
+    (("state", "moments", 0, 2, 2, 2), 1e-320),
+    (("state", "path"), "x"),
+    (("state", "path"), [1]),
+    (("state", "path"), [{}]),
+    (("state", "path", 0), None),
+    (("state", "path", 0, "n_rows"), 10**6),
+    (("state", "path", 0, "effective_size"), None),
+    (("state", "path", 0, "more"), 1),
+    (("state", "path", 0, "rows", 0), "x"),
+    (("state", "path", 0, "rows", 0, "model"), "<script>"),
+    (("state", "path", 0, "rows", 0, "metric"), []),
+    (("state", "path", 0, "rows", 0, "estimate"), float("nan")),
+    (("state", "path", 0, "rows", 0, "ci_low"), "1"),
+    (("state", "path", 0, "rows", 0, "ci_high"), 1.0),
+    (("state", "path", 0, "differences", 0, "p_value"), []),
 ]
 
 
@@ -327,7 +342,7 @@ def test_an_impossible_state_is_refused(
 ) -> None:
     """A negative step once made the next update endless."""
     path = tmp_path / "state.json"
-    monitor = start()
+    monitor = start(look_every=5)
     feed(monitor, slice(0, 10))
     monitor.save(path)
     record = json.loads(path.read_text())

@@ -25,7 +25,14 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers, user_and_item
 from unskew.data.checks import float_array, row_number, row_numbers
 from unskew.data.columns import find_column, has_column
-from unskew.data.frames import id_column, make_frame, number_column, number_columns, open_frame
+from unskew.data.frames import (
+    check_same_order,
+    id_column,
+    make_frame,
+    number_column,
+    number_columns,
+    open_frame,
+)
 from unskew.data.ids import (
     Ids,
     as_ids,
@@ -253,6 +260,7 @@ class Impressions:
             "item": as_ids(item, "item"),
         }
         _require_same_length(ids | values)
+        check_same_order({"request": request, "user": user, "item": item} | numbers)
         if values["reward"].size == 0:
             raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
         codes = {

@@ -107,7 +107,7 @@ class Result(ABC):
         first = f"<p><strong>{headline}</strong></p>" if headline else ""
         texts = (escape(text).replace("\n", "<br>") for text in self._footer())
         paragraphs = "".join(f"<p>{text}</p>" for text in texts)
-        return first + html_table(self._shown_columns()) + paragraphs
+        return escape_controls(first + html_table(self._shown_columns()) + paragraphs)
 
 
 def replace_non_finite(value: Any) -> Any:

@@ -315,7 +315,39 @@ class MonitorState:
         counts += [each.n_units for each in state.exact]
         if not (state.is_finite and 0 <= min(counts) <= max(counts) <= state.n_rows <= MAX_ROWS):
             raise ValueError("its numbers are impossible")
+        for look in (*state.path, take_look(plan, state)):
+            _check_look(plan, look, state.n_rows)
         return state
+
+
+LOOK_TABLES = {"rows": "estimate", "differences": "difference"}
+"""The tables of a look, and the column that has their values."""
+
+
+def _check_look(plan: MonitorPlan, look: Look, n_rows: int) -> None:
+    """Raise an error unless a look has the tables and the numbers that pages of the plan need."""
+    for name in ("n_rows", "n_units"):
+        WholeNumber()(name, look[name])
+    Number(least=0)("effective_size", look["effective_size"])
+    if look["n_rows"] > n_rows or set(look) - {"n_rows", "n_units", "effective_size", *LOOK_TABLES}:
+        raise ValueError("a look of its path is impossible")
+    subjects: dict[str, list[tuple[str, ...]]] = {
+        "rows": [(model,) for model in plan.models],
+        "differences": [(plan.models[one], plan.models[other]) for one, other in plan.pairs],
+    }
+    for table, value in LOOK_TABLES.items():
+        names = ("model",) if table == "rows" else ("first", "second")
+        limits = ("ci_low", "ci_high", *(("p_value",) if table == "differences" else ()))
+        for row in look[table]:
+            subject = tuple(row[name] for name in names)
+            is_planned = row["metric"] in plan.metrics and row["estimator"] in plan.estimators
+            if not is_planned or subject not in subjects[table]:
+                raise ValueError(f"a look has {subject}, which the plan has not")
+            Number()(value, row[value])
+            for name in limits:
+                Number(allow_none=True)(name, row[name])
+            if (row["ci_low"] is None) != (row["ci_high"] is None):
+                raise ValueError("a look has one limit of two")
 
 
 def take_look(plan: MonitorPlan, state: MonitorState) -> Look:
