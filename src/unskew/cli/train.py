@@ -88,7 +88,7 @@ def _parse_outputs(
     help="The recommender to fit; see the list below.",
 )
 @setting("--factors", "n_factors", type=click.IntRange(min=0), help="Number of factors.")
-@setting("--l2", type=click.FloatRange(min=0), help="Strength of the penalty.")
+@setting("--l2", type=click.FloatRange(min=0), metavar="X", help="Strength of the penalty.")
 @setting("--loss", type=click.Choice(["squared", "absolute"]), help="Squared or absolute error.")
 @setting("--offsets", type=OFFSETS, help="Offsets of users and items.")
 @setting("--max-iter", type=click.IntRange(min=1), help="Largest number of steps.")
