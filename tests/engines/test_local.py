@@ -185,6 +185,8 @@ def test_clicks_are_made_of_ratings() -> None:
 
 
 def test_what_cannot_be_done_is_named() -> None:
+    with pytest.raises(UsageError, match="model must be a Recommender; got 'mf'"):
+        ENGINE.rank_frame("mf", FRAME)
     model = MatrixFactorization(**SETTINGS).fit(FRAME, "propensity", engine=ENGINE)
     with pytest.raises(ColumnError, match="the frame already has a column 'rating'"):
         ENGINE.predict_frame(model, FRAME, name="rating")

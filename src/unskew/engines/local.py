@@ -34,8 +34,9 @@ from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import Objective, sort_both_ways
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Solver, minimize
+from unskew.models.recommender import Recommender
 from unskew.ranking.positions import rank_cells
-from unskew.settings import Number, OneOf, WholeNumber, draw_seeds, require_fitted
+from unskew.settings import Instance, Number, OneOf, WholeNumber, draw_seeds, require_fitted
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -191,6 +192,7 @@ def _add_propensities(frame: Any, columns: Mapping[str, str], model: Any) -> tup
 
 def _require_users(model: Any) -> None:
     """Raise an error if the factors of the users are not in this process."""
+    Instance(Recommender, remedy="Pass a fitted recommender.")("model", model)
     require_fitted(model)
     if getattr(model, "user_factors_frame", None) is not None and not len(model.users_):
         raise UsageError(
