@@ -159,7 +159,7 @@ class DoublyRobustFactorization(RatingFactorization):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
-        engine: str | Engine | DoublyRobustFrameEngine = "local",
+        engine: str | Engine | DoublyRobustFrameEngine = "auto",
     ) -> Self:
         """Fit to a log and the propensities of its cells.
 
