@@ -975,7 +975,8 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"estimators": ["ipz"]}, UnknownNameError, "Did you mean 'ips'"),
     ({"estimators": []}, UsageError, "estimators is empty"),
     ({"cluster": "item"}, UnknownNameError, "unknown value 'item' of cluster"),
-    ({"slot_worth": [1.0]}, UsageError, "slot_worth must have a finite number for each of 3"),
+    ({"slot_worth": [1.0]}, UsageError, "slot_worth must have a number for each of 3"),
+    ({"slot_worth": [1.0, np.nan, 1.0]}, UsageError, "slot_worth is nan at position 2"),
     (
         {"examination": [0, 1, 1]},
         UsageError,

@@ -25,7 +25,14 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers, user_and_item
 from unskew.data.checks import float_array, row_number, row_numbers
 from unskew.data.columns import find_column, has_column
-from unskew.data.frames import id_column, make_frame, number_column, number_columns, open_frame
+from unskew.data.frames import (
+    check_same_order,
+    id_column,
+    make_frame,
+    number_column,
+    number_columns,
+    open_frame,
+)
 from unskew.data.ids import (
     Ids,
     as_ids,
@@ -62,7 +69,7 @@ from unskew.settings import (
     require_list,
     require_name,
 )
-from unskew.tables import count_noun
+from unskew.tables import PREVIEW, count_noun, html_preview
 from unskew.types import IntVector, Vector
 
 ProbabilityKind: TypeAlias = Literal["step", "marginal", "slate", "product"]
@@ -253,6 +260,7 @@ class Impressions:
             "item": as_ids(item, "item"),
         }
         _require_same_length(ids | values)
+        check_same_order({"request": request, "user": user, "item": item} | numbers)
         if values["reward"].size == 0:
             raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
         codes = {
@@ -434,17 +442,21 @@ class Impressions:
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The log as a data frame, with the column names and in the library that it came from."""
+        columns = self._name_columns(slice(None)) | dict(self.other)
+        return make_frame(columns, self.backend if backend is None else backend)
+
+    def _name_columns(self, rows: slice) -> dict[str, Any]:
+        """Some rows, with the column names of the caller's frame."""
         values: dict[str, Any] = {
-            "request": self.requests[self.request],
-            "user": self.users[self.user],
-            "item": self.items[self.item],
-            "position": self.position,
-            "reward": self.reward,
+            "request": self.requests[self.request[rows]],
+            "user": self.users[self.user[rows]],
+            "item": self.items[self.item[rows]],
+            "position": self.position[rows],
+            "reward": self.reward[rows],
         }
         if self.probability is not None:
-            values["probability"] = self.probability
-        named = {self.columns.get(role, role): column for role, column in values.items()}
-        return make_frame(named | dict(self.other), self.backend if backend is None else backend)
+            values["probability"] = self.probability[rows]
+        return {self.columns.get(role, role): column for role, column in values.items()}
 
     def _replace_valid(self, **changes: Any) -> Impressions:
         """A copy with other values that are known to be valid."""
@@ -462,6 +474,10 @@ class Impressions:
             f"{count_noun(self.n_items, 'item')}, {count_noun(self.n_slots, 'slot')}; "
             f"mean reward {self.reward.sum() / self.n_requests:.4g} a request{kind})"
         )
+
+    def _repr_html_(self) -> str:
+        columns = {name: each.tolist() for name, each in self._name_columns(PREVIEW).items()}
+        return html_preview(repr(self), columns, len(self))
 
 
 def find_impression_columns(

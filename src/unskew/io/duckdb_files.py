@@ -147,7 +147,8 @@ def open_relation(source: FileSource) -> Iterator[FileRelation]:
                 pass
         reason = " ".join(str(error).split())[:200]
         raise BadFileError(
-            f"{source.label} cannot be read: {reason}.", remedy="Correct the file."
+            f"{source.label} cannot be read: {reason}.",
+            remedy=f"Check that it is a complete {source.format} file, or write it again.",
         ) from error
 
 

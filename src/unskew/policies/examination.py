@@ -302,30 +302,31 @@ def estimate_all_pairs(table: ClickTable, start: Vector) -> Vector:
     pairs = n_cells[first, second] > 0
     first, second = first[pairs], second[pairs]
     size = n_cells[first, second]
-    rates = np.stack([clicked[first, second], clicked[second, first]])
+    rate_sums = np.stack([clicked[first, second], clicked[second, first]])
 
-    def loss(parameters: Vector) -> tuple[float, Vector]:
-        curve = np.append(0.0, parameters[: start.size - 1])
-        relevance = parameters[start.size - 1 :]
-        logs = np.stack([curve[first], curve[second]]) + relevance
-        probability = np.clip(np.exp(logs), 0.0, 1 - 1e-9)
-        value = rates * logs + xlogy(size - rates, 1 - probability)
-        gradient_of_log = rates - (size - rates) * probability / (1 - probability)
+    def measure_loss(parameters: Vector) -> tuple[float, Vector]:
+        """The negative log-likelihood of all pairs, and its gradient."""
+        log_curve = np.append(0.0, parameters[: start.size - 1])
+        log_relevance = parameters[start.size - 1 :]
+        log_probability = np.stack([log_curve[first], log_curve[second]]) + log_relevance
+        probability = np.clip(np.exp(log_probability), 0.0, 1 - 1e-9)
+        value = rate_sums * log_probability + xlogy(size - rate_sums, 1 - probability)
+        gradient_of_log = rate_sums - (size - rate_sums) * probability / (1 - probability)
         gradient = np.zeros(start.size)
         np.add.at(gradient, first, gradient_of_log[0])
         np.add.at(gradient, second, gradient_of_log[1])
         return -value.sum(), -np.append(gradient[1:], gradient_of_log.sum(axis=0))
 
     guess = np.log(
-        np.maximum(rates.sum(axis=0), 0.5) / (size * np.exp(start)[[first, second]].sum(axis=0))
+        np.maximum(rate_sums.sum(axis=0), 0.5) / (size * np.exp(start)[[first, second]].sum(axis=0))
     )
     solution = optimize.minimize(
-        loss,
+        measure_loss,
         np.append(start[1:], np.minimum(guess, -1e-3)),
         jac=True,
         method="L-BFGS-B",
         bounds=[(None, None)] * (start.size - 1) + [(None, -1e-6)] * guess.size,
-        options={"maxiter": MAX_STEPS, "ftol": 1e-14, "gtol": 1e-8 * max(rates.sum(), 1.0)},
+        options={"maxiter": MAX_STEPS, "ftol": 1e-14, "gtol": 1e-8 * max(rate_sums.sum(), 1.0)},
     )
     _warn_if_not_converged(solution)
     return np.append(0.0, solution.x[: start.size - 1])

@@ -446,12 +446,20 @@ def read_worth(slot_worth: SlotWorth, n_slots: int) -> Vector:
 
 def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
     """The first numbers, one for each slot; an error if there are too few."""
-    if values.ndim != 1 or values.size < n_slots or not np.isfinite(values).all():
+    if values.ndim != 1 or values.size < n_slots:
         raise UsageError(
-            f"`{name}` must have a finite number for each of {n_slots} positions; got shape "
+            f"`{name}` must have a number for each of {n_slots} positions; got shape "
             f"{values.shape}.",
             parameter=name,
             value=values.shape,
+        )
+    is_bad = ~np.isfinite(values[:n_slots])
+    if is_bad.any():
+        first = int(is_bad.argmax())
+        raise UsageError(
+            f"`{name}` is {values[first]} at position {first + 1}; it must be finite.",
+            parameter=name,
+            value=float(values[first]),
         )
     return values[:n_slots]
 

@@ -170,6 +170,8 @@ class EvaluationRequest(WeightedLogRequest):
     relevance_threshold: float | None = None
     by: str | None = None
     reader: Reader = "auto"
+    engine: str = "auto"
+    """Where saved models rank their items; see :mod:`unskew.engines`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
