@@ -248,9 +248,9 @@ class ProductHessian:
     def solve(self, right: Vector) -> Vector:
         """The inverse of the Hessian times a vector."""
         n_covariates = len(self.inverse)
-        of_covariates, of_offsets = right[:n_covariates], right[n_covariates:]
-        top = self.inverse @ (of_covariates - self.solved_border.T @ of_offsets)
-        offsets = _solve_offsets(self.diagonal, self.factors, self.core, of_offsets[:, None])[:, 0]
+        covariate_part, offset_part = right[:n_covariates], right[n_covariates:]
+        top = self.inverse @ (covariate_part - self.solved_border.T @ offset_part)
+        offsets = _solve_offsets(self.diagonal, self.factors, self.core, offset_part[:, None])[:, 0]
         return np.concatenate([top, offsets - self.solved_border @ top])
 
 

@@ -371,10 +371,10 @@ def _stack_models(
     value, base = np.stack([delta.value for delta in deltas]), deltas[0].base
     is_bad = ~np.isfinite(value)
     if is_bad.any():
-        of_model = is_bad[int(is_bad.any(axis=1).argmax())]
-        where = log.name_cell(int(of_model.argmax()))
+        is_bad_cell = is_bad[int(is_bad.any(axis=1).argmax())]
+        where = log.name_cell(int(is_bad_cell.argmax()))
         raise BadPredictionError(
-            f"{metric.name} is not finite for {int(of_model.sum())} of {of_model.size} cells; "
+            f"{metric.name} is not finite for {is_bad_cell.sum()} of {is_bad_cell.size} cells; "
             f"the first is {where}.",
             parameter="predictions",
             where=where,

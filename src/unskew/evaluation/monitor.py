@@ -1,4 +1,4 @@
-"""A growing log, watched: risks with limits that hold at every look, from a small state."""
+"""Risks of a growing log, with confidence limits that hold at every look, from a small state."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ FORMAT = 1
 
 
 class Monitor:
-    """Watches a growing log: risks and differences with limits that hold at every look.
+    """Watches a growing log: risks and differences with confidence limits that hold at every look.
 
     Parameters
     ----------
     models
         Names of the models whose predictions come with each row.
     planned_size
-        The number of rows (or users with ``unit="user"``) that the log is planned to have. The
-        limits are narrowest about there. Fix it before the first row; more rows are no problem.
+        The number of rows (or users with ``unit="user"``) that the log is planned to have, at
+        which the limits are narrowest. Fix it before the first row; the log may get longer.
     metrics
         Names of metrics that need one row at a time: ``mse``, ``mae``.
     level
-        Confidence level: each limit holds at all looks with this probability.
+        Confidence level: the limits of a number hold at all looks together with this probability.
     unit
         What is independent. ``"row"``: each row, such as one impression. ``"user"``: all rows of
         a user together; the state then keeps one line for each user.
     look_every
-        The path has one look after so many rows; by default 50 until the planned size.
+        The number of rows between two looks that ``path`` keeps; by default it keeps 50 looks
+        until the planned size.
     has_unobserved
         Whether the log also has the cells that were shown but not rated; their rating is NaN.
         IPS needs them, SNIPS does not.
@@ -61,8 +62,9 @@ class Monitor:
         (n_users, n_items), to tell which share of all cells the log stands for so far, and for
         IPS with ``unit="user"``.
     max_weight, max_delta
-        The largest 1/P and the largest delta that can occur. With both, IPS has exact confidence
-        limits too, which need no large sample. A row with a larger value is an error.
+        The largest 1/P and the largest delta that can occur; a row with a larger value is an
+        error. With both, the result also has exact confidence limits of IPS, which need no large
+        sample.
 
     The propensities must be fixed when a row arrives, not estimated again from the same log.
 

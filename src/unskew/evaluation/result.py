@@ -479,8 +479,8 @@ class Evaluation(Result):
 
     def describe(self) -> str:
         """What the numbers were computed from, and what they rest on, in a few lines."""
-        of_universe = "" if self.universe is None else f" of {self.universe}"
-        notes = [f"{count_noun(self.n_observed, 'observed cell')}{of_universe}"]
+        universe = "" if self.universe is None else f" of {self.universe}"
+        notes = [f"{count_noun(self.n_observed, 'observed cell')}{universe}"]
         if self.weight_summary is not None:
             size = self.weight_summary.effective_sample_size
             notes.append(f"effective sample size {size:,.0f}")

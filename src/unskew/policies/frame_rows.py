@@ -242,11 +242,11 @@ def _find_regressions(
 
 
 def _row_error(name: str, count: int, n_rows: int) -> DataError:
-    of_rows = f"{count:,} of {n_rows:,} rows"
+    share_of_rows = f"{count:,} of {n_rows:,} rows"
     if name == "probability" or name.startswith("target_"):
         what = "`probability`" if name == "probability" else f"policy {name[7:]!r}"
         return BadPropensityError(
-            f"{what}: {of_rows} have a value that is missing or impossible.",
+            f"{what}: {share_of_rows} have a value that is missing or impossible.",
             parameter="probability" if name == "probability" else "targets",
             remedy="Probabilities lie in (0, 1], those of a target in [0, 1]; target positions are "
             "whole numbers from 1 on, or missing. If a probability was not logged, leave out all "
@@ -254,7 +254,7 @@ def _row_error(name: str, count: int, n_rows: int) -> DataError:
         )
     wrong = "not a whole number from 1 on" if name == "position" else "missing or not finite"
     return BadImpressionError(
-        f"{of_rows} have a {name.partition('_')[0]} that is {wrong}.",
+        f"{share_of_rows} have a {name.partition('_')[0]} that is {wrong}.",
         parameter=name,
         remedy="Drop or mend those rows.",
     )

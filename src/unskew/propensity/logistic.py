@@ -528,11 +528,11 @@ class LogisticPropensity(CovariatePropensityModel):
         self.coefficients_ = {**self.coefficients_, "intercept": intercept}
         self.expected_observations_ = float(expit(logits + shift).mean()) * log.n_cells
         sampled = user_and_item(unobserved, log.n_items)  # type: ignore[arg-type]
-        of_observed, of_sampled = (
+        observed_part, sampled_part = (
             sum(float(log_expit(sign * logits).sum()) for logits in self._logits_in_blocks(*codes))
             for sign, codes in ((1, (log.user, log.item)), (-1, sampled))
         )
-        self.log_likelihood_ = of_observed + of_sampled / self.sampled_share_
+        self.log_likelihood_ = observed_part + sampled_part / self.sampled_share_
 
     def _warn_of_separation(self, largest: float) -> None:
         if self.ridge_ == 0 and largest > LARGE_COEFFICIENT:
