@@ -202,8 +202,9 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
 
 
 def _as_list(parameter: str, value: object, *, example: str) -> Sequence[Any]:
-    is_object = (callable(value) or isinstance(value, Estimator)) and not isinstance(value, type)
-    if isinstance(value, str) or is_object:
+    """``value``, or a list of it alone if it is one name or one object."""
+    is_single = (callable(value) or isinstance(value, Estimator)) and not isinstance(value, type)
+    if isinstance(value, str) or is_single:
         return [value]
     if not isinstance(value, Sequence):
         raise UsageError(

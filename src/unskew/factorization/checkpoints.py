@@ -116,10 +116,12 @@ def load_state(
             if name in arrays:
                 _require_like(arrays[name], expected, name)
         lengths = {
-            len(arrays[name]) for name, like in flatten_record(start).items() if _is_free(like)
+            name: len(arrays[name])
+            for name, like in flatten_record(start).items()
+            if _is_free(like)
         }
-        if len(lengths) > 1:
-            raise ValueError(f"arrays of one length have the lengths {lengths}")
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"these arrays must have equal lengths, but have {lengths}")
         return _restore_record(start, arrays), tuple(history.tolist())
     except UsageError:
         raise
@@ -135,7 +137,7 @@ def load_state(
             f"the checkpoint {path} cannot be read ({error}).",
             parameter="checkpoint",
             value=path,
-            remedy="Choose another file.",
+            remedy="Delete it to start the fit again, or choose another file.",
         ) from error
 
 

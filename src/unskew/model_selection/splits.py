@@ -160,18 +160,18 @@ def _later_ratings(log: Ratings, share: float) -> BoolVector:
     is_later: BoolVector = times >= _cut(times, share)
     if is_later.all():
         raise UsageError(
-            f"so many ratings have the same time that no cut leaves about {share:g} of them for "
-            "the test.",
+            f"the training part would be empty: the latest {share:g} of the ratings begin at the "
+            "earliest time of the log.",
             parameter="share",
             value=share,
-            remedy="Split at random, or use finer times.",
+            remedy="Use a smaller share, times of a finer resolution, or `by='random'`.",
         )
     if abs(is_later.mean() - share) > share / 2:
         warnings.warn(
             UnskewWarning(
                 f"ratings with the same time stay together, so the test part has "
                 f"{is_later.mean():.3g} of the ratings instead of {share:g}.",
-                remedy="Use finer times, or split at random.",
+                remedy="Use times of a finer resolution, or `by='random'`.",
             ),
             stacklevel=3,
         )

@@ -47,7 +47,13 @@ from unskew.evaluation.backends.narwhals.sums import (
 from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
 from unskew.evaluation.cells import ClusterChoice, describe_intervals
 from unskew.evaluation.result import Evaluation
-from unskew.metrics.metric import Delta, Metric, WholeListError, metric_bounds
+from unskew.metrics.metric import (
+    Delta,
+    Metric,
+    WholeListError,
+    compares_logged_cells,
+    metric_bounds,
+)
 
 FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]
 """One universe, or one for each group."""
@@ -81,6 +87,8 @@ class QueryPlan:
         ids: set[str] = set()
         roots: set[str] = set()
         for metric in metrics:
+            if compares_logged_cells(metric):
+                raise WholeListError(metric.name)
             probe = MetricProbe.new()
             try:
                 delta = metric(probe)
@@ -91,16 +99,13 @@ class QueryPlan:
             for estimator in estimators:
                 specs[metric.name, estimator.name] = _find_spec(estimator, delta, cluster)
         ids |= {spec.unit for spec in specs.values() if spec.unit is not None}
-        if cluster == "both":
-            ids |= {"user", "item"}
+        ids |= set(_list_units(cluster))
         return cls(metrics, estimators, cluster, specs, frozenset(ids), frozenset(roots))
 
     @property
     def units(self) -> tuple[Unit, ...]:
         """The kinds of clusters: users, items or both."""
-        if self.cluster is None:
-            return ()
-        return ("user", "item") if self.cluster == "both" else (self.cluster,)
+        return _list_units(self.cluster)
 
     @property
     def is_weighted(self) -> bool:
@@ -116,6 +121,12 @@ class QueryPlan:
     def reads_predictions(self) -> bool:
         """Whether a metric reads predictions."""
         return not all(metric.ranks for metric in self.metrics)
+
+
+def _list_units(cluster: Cluster) -> tuple[Unit, ...]:
+    if cluster is None:
+        return ()
+    return ("user", "item") if cluster == "both" else (cluster,)
 
 
 def _find_spec(estimator: Estimator, delta: Delta, cluster: Cluster) -> SumSpec:
@@ -234,6 +245,8 @@ class FrameQuery:
                 raise universe_error(estimator)
         n_items = universes.n_items if plan.reads_positions else None
         terms = SumTerms()
+        for unit in plan.units:
+            terms.add_unit(unit)
         requirements = RatingRequirements(log, terms)
         log.store_weights(weight_transform, terms, is_weighted=plan.is_weighted)
         readers = _store_deltas(plan, requirements, n_items)

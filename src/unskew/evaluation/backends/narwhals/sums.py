@@ -50,10 +50,14 @@ class SumTerms:
         """Count the rows that meet a condition."""
         self.add(name, choose(condition, 1.0, 0.0))
 
+    def add_unit(self, unit: Unit) -> None:
+        """Count the users or items that have rows."""
+        self.units.setdefault(unit, {n_units(unit): choose(column(KEPT) > 0.0, 1.0, 0.0)})
+
     def add_unit_term(self, unit: Unit, name: str, term: FrameColumn) -> None:
         """Add up, over users or items, a formula of the sums over the rows of each."""
-        has_rows = choose(column(KEPT) > 0.0, 1.0, 0.0)
-        self.units.setdefault(unit, {n_units(unit): has_rows}).setdefault(name, term)
+        self.add_unit(unit)
+        self.units[unit].setdefault(name, term)
 
     def request_two_way(self, reader: TotalsReader) -> None:
         """Add the terms of clusters by user and by item."""
