@@ -63,7 +63,7 @@ def take_step(
     of length about 1. ``precondition`` is where the approximation of the Hessian begins; it may
     differ from step to step.
     """
-    direction = -_times_inverse_hessian(state, precondition)
+    direction = -_multiply_by_inverse_hessian(state, precondition)
     descent = float(direction @ state.gradient)
     if descent >= 0:
         state = replace(state, steps=state.steps[:0], changes=state.changes[:0])
@@ -73,7 +73,7 @@ def take_step(
     return _search_line(function, state, direction, descent, length, memory)
 
 
-def _times_inverse_hessian(state: LbfgsState, precondition: Precondition) -> Vector:
+def _multiply_by_inverse_hessian(state: LbfgsState, precondition: Precondition) -> Vector:
     """The two-loop recursion: the approximate inverse Hessian times the gradient."""
     result = state.gradient.copy()
     inner = [

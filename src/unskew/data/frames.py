@@ -620,7 +620,7 @@ def look_up(frame: LazyFrame, column: str, table: Mapping[float, float], name: s
 def count_occurrences(
     frame: LazyFrame, column: str, other: LazyFrame, key: str, name: str
 ) -> LazyFrame:
-    """Add the column ``name``: how often the value of ``column`` is the ``key`` of ``other``."""
+    """Add the column ``name``: how many rows of ``other`` have the value as ``key``."""
     counts = (
         other.group_by(key)
         .agg(nw.len().alias(name))

@@ -135,7 +135,7 @@ class RakedPropensity(PropensityWrapper):
         return self.model_._describe_unknown(kind)
 
     def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
-        """That of refits if raking is exact; with a ridge the bias that remains is unknown."""
+        """By refits if raking is exact. With a ridge there is no interval: its bias is unknown."""
         if self.ridges_ == (0.0, 0.0):
             return super()._describe_estimation(log, values)
         return TakenAsKnown(
