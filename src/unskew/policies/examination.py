@@ -211,7 +211,7 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
     return log_examination, np.pad(influence, ((0, 0), (1, 0)))
 
 
-def leave_out_clusters(table: ClickTable, log_examination: Vector, influence: Matrix) -> Matrix:
+def remove_clusters(table: ClickTable, log_examination: Vector, influence: Matrix) -> Matrix:
     """The influence H^-1 (I - H_g H^-1)^-1 S_g, where H_g is not small.
 
     It is NaN for positions that are not identified without the cluster. ``influence`` is that of
@@ -234,8 +234,8 @@ def leave_out_clusters(table: ClickTable, log_examination: Vector, influence: Ma
     leverage = np.bincount(part.cluster, part.clicks_of_cell * trace, table.n_clusters)
     adjusted = influence.copy()
     for cluster in np.flatnonzero(leverage > SMALL_LEVERAGE):
-        own = _find_hessian(part.take(part.cluster == cluster), log_examination)
-        left, rest, right = np.linalg.svd(np.eye(len(inverse)) - inverse @ own)
+        cluster_hessian = _find_hessian(part.take(part.cluster == cluster), log_examination)
+        left, rest, right = np.linalg.svd(np.eye(len(inverse)) - inverse @ cluster_hessian)
         is_lost = rest < SMALLEST_REST
         scale = np.divide(1, rest, out=np.zeros_like(rest), where=~is_lost)
         moved = right.T @ (scale * (left.T @ influence[cluster, 1:]))
