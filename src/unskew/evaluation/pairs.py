@@ -123,14 +123,14 @@ def adjust_pairs(
     adjusted = adjust_p_values([each.p_value for each in comparisons])
     pairs = tuple(
         AdjustedPair(
-            each.first,
-            each.second,
-            each.difference,
-            each.ci_low,
-            each.ci_high,
-            each.p_value,
-            p_adjusted,
-            each.better if p_adjusted < 1 - each.level else None,
+            first=each.first,
+            second=each.second,
+            difference=each.difference,
+            ci_low=each.ci_low,
+            ci_high=each.ci_high,
+            p_value=each.p_value,
+            p_adjusted=p_adjusted,
+            better=each.better if p_adjusted < 1 - each.level else None,
         )
         for each, p_adjusted in zip(comparisons, adjusted, strict=True)
     )

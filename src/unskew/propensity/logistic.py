@@ -501,15 +501,17 @@ class LogisticPropensity(CovariatePropensityModel):
         item_unit, item_row, item_offset = _group_units(self.item_profile_, self.item_offset_)
         n_user_crossed, n_item_crossed = self.n_crossed_.tolist()
         return LogitGrid(
-            CellTerms.build(self.user_design_, self.item_design_, (n_user_crossed, n_item_crossed)),
-            user_unit,
-            item_unit,
-            user_row,
-            item_row,
-            self.intercept_ + self.user_effect_[user_row] + user_offset,
-            self.item_effect_[item_row] + item_offset,
-            self.user_crossed_[user_row],
-            self.item_crossed_[item_row],
+            terms=CellTerms.build(
+                self.user_design_, self.item_design_, (n_user_crossed, n_item_crossed)
+            ),
+            user_unit=user_unit,
+            item_unit=item_unit,
+            user_row=user_row,
+            item_row=item_row,
+            row=self.intercept_ + self.user_effect_[user_row] + user_offset,
+            column=self.item_effect_[item_row] + item_offset,
+            left=self.user_crossed_[user_row],
+            right=self.item_crossed_[item_row],
         )
 
     def _correct_for_sample(self, data: LogisticData, rng: np.random.Generator) -> None:
