@@ -74,11 +74,12 @@ class Monitor:
     >>> monitor = Monitor(["old", "new"], planned_size=10_000, metrics=["mae"])
     >>> rng = np.random.default_rng(0)
     >>> rating = rng.integers(1, 6, 500)
-    >>> monitor.update(rating, {"old": rating + 1.0, "new": rating + 0.5}, np.full(500, 0.1))
+    >>> predictions = {"old": rng.normal(rating, 1.0), "new": rng.normal(rating, 0.5)}
+    >>> monitor.update(rating, predictions, np.full(500, 0.1))
     >>> monitor.watch()
     model  metric  estimator  estimate  ci_low  ci_high
-    old    mae     snips         1.000   1.000    1.000
-    new    mae     snips         0.500   0.500    0.500
+    old    mae     snips         0.787   0.657    0.933
+    new    mae     snips         0.378   0.315    0.448
     500 rows, effective sample size 500; limits of 95% at all looks, planned size 10,000 rows
     the propensities of the rows are taken as known, and only metrics of single rows are watched
     """
@@ -439,7 +440,7 @@ class Watch(Result):
             f"limits of {self.plan.level:.0%} at all looks, "
             f"planned size {self.plan.planned_size:,} {units}"
         )
-        early = "; too early: limits begin at an effective sample size of 100"
+        early = "; too early: limits begin at an effective sample size of 100, once rows differ"
         return f"{text}{early * self.is_early}\n{ASSUMPTION}"
 
     def _shown_columns(self) -> dict[str, list[Any]]:
