@@ -117,18 +117,19 @@ class ExaminationCurve(Result):
             f"{count_noun(self.n_impressions, 'impression')} and "
             f"{count_noun(self.n_clicks, 'click')}, of which {self.n_informative:,.0f} on what was "
             f"shown at several positions; {self.level:.0%} intervals{cluster}",
-            *self._explain_missing_errors(),
             "right if users click what they examine and find relevant, independently of the items "
             f"around it, and if where an item is shown {self._describe_placement()}",
+            *self._explain_missing_errors(),
         ]
 
     def _explain_missing_errors(self) -> Iterator[str]:
         (without,) = np.nonzero(np.isnan(np.diag(self.log_covariance)))
         if without.size:
-            listed = join_words([f"{position}" for position in self.positions[without]])
+            listed = join_words([str(position) for position in self.positions[without]])
+            are = f"position {listed} is" if without.size == 1 else f"positions {listed} are"
             yield (
-                f"no interval for position {listed}: a single {self.cluster} connects it with the "
-                "others, so its error is unknown; if users are independent, cluster by user"
+                f"no interval where the error is unknown: {are} connected with the others by a "
+                f"single {self.cluster}; if users are independent, cluster by user"
             )
 
     def _describe_placement(self) -> str:
