@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
@@ -15,11 +14,16 @@ from unskew.data.cells import cell_numbers, describe_duplicates, find_duplicates
 from unskew.data.checks import float_array, require_rows, row_number, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import (
+    check_matrix_order,
+    check_row_order,
+    check_same_order,
     id_column,
     index_ids,
     make_frame,
+    matrix_ids_of,
     number_column,
     open_frame,
+    series_labels,
     timestamp_column,
 )
 from unskew.data.ids import (
@@ -50,15 +54,13 @@ from unskew.errors import (
 )
 from unskew.memory import require_memory
 from unskew.settings import Number, describe, is_finite_number
-from unskew.tables import count_noun, html_table
+from unskew.tables import PREVIEW, count_noun, html_preview
 from unskew.types import BoolVector, IntVector, Vector
 
 if TYPE_CHECKING:
     from unskew.data.propensities import Propensities
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
-HTML_ROWS = 5
-"""Ratings that a notebook shows of a log."""
 _ARRAYS = ("user", "item", "rating", "users", "items", "timestamp", "examination", "row_labels")
 
 
@@ -265,6 +267,7 @@ class Ratings:
         duplicates: Duplicates,
     ) -> Ratings:
         """From three aligned columns and the index of the frame that they come from."""
+        check_same_order({"user": user, "item": item, "rating": rating, "timestamp": timestamp})
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_ids, item_ids = as_ids(user, "user"), as_ids(item, "item")
         _require_same_length(user_ids, item_ids, ratings)
@@ -298,10 +301,13 @@ class Ratings:
     ) -> Ratings:
         """From a users x items matrix, whose shape is the universe.
 
-        ``missing`` is the value of unobserved cells; it may be NaN.
+        ``missing`` is the value of unobserved cells; it may be NaN. The labels of a pandas frame
+        are the ids, unless ``users`` and ``items`` list them.
         """
         dense = float_array(matrix, "the ratings of a matrix", BadRatingError)
         _require_matrix(dense.shape)
+        row_ids, column_ids = matrix_ids_of(matrix)
+        users, items = row_ids if users is None else users, column_ids if items is None else items
         if not (is_finite_number(missing) or _is_nan(missing)):
             raise UsageError(
                 "`missing` must be the number that marks unobserved cells, such as 0 or np.nan; "
@@ -318,9 +324,11 @@ class Ratings:
             )
         is_observed = ~is_nan if np.isnan(missing) else dense != missing
         rows, columns = np.nonzero(is_observed)
-        return cls.from_codes(
+        log = cls.from_codes(
             rows, columns, dense[rows, columns], shape=dense.shape, users=users, items=items
         )
+        check_matrix_order(matrix, log.users, log.items, parameter="matrix")
+        return log
 
     @classmethod
     def from_sparse(
@@ -376,6 +384,7 @@ class Ratings:
             remedy="Number only users and items with ratings, and pass their number as "
             "`universe=...`.",
         )
+        check_same_order({"user": user, "item": item, "rating": rating})
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_codes = check_codes(user, universe.n_users, kind="user")
         item_codes = check_codes(item, universe.n_items, kind="item")
@@ -450,18 +459,22 @@ class Ratings:
         return Propensities(self.examination.min() / self.examination)
 
     def _repr_html_(self) -> str:
-        first = slice(HTML_ROWS)
         columns = {
-            self.columns.get("user", "user"): self.users[self.user[first]].tolist(),
-            self.columns.get("item", "item"): self.items[self.item[first]].tolist(),
-            self.columns.get("rating", "rating"): self.rating[first].tolist(),
+            self.columns.get("user", "user"): self.users[self.user[PREVIEW]].tolist(),
+            self.columns.get("item", "item"): self.items[self.item[PREVIEW]].tolist(),
+            self.columns.get("rating", "rating"): self.rating[PREVIEW].tolist(),
         }
-        more = f"<p>... {len(self) - HTML_ROWS:,} more</p>" if len(self) > HTML_ROWS else ""
-        return f"<p>{escape(repr(self))}</p>{html_table(columns)}{more}"
+        return html_preview(repr(self), columns, len(self))
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
         """The log of some rows (distinct indices, or a mask), with the same ids and universe."""
-        return self._take_valid(row_numbers(rows, len(self)))
+        numbers = row_numbers(rows, len(self))
+        if np.asarray(rows).dtype == bool:
+            labels = series_labels(rows)
+            check_row_order(
+                labels, self.row_labels, what="the mask", parameter="rows", error=DataError
+            )
+        return self._take_valid(numbers)
 
     def with_universe(self, universe: UniverseLike) -> Ratings:
         """The same log with another universe; None keeps its own."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import float_array
+from unskew.data.frames import check_same_order
 from unskew.data.ids import as_ids, require_no_missing_ids
 from unskew.data.propensities import Propensities
 from unskew.data.result import Result, describe_json
@@ -23,8 +24,8 @@ from unskew.errors import (
     BadRatingError,
     UsageError,
 )
-from unskew.estimators.sequences import EARLY, SMALL_EFFECTIVE_SIZE
 from unskew.evaluation.monitor_state import Batch, Look, MonitorPlan, MonitorState, take_look
+from unskew.io.model_files import require_regular
 from unskew.io.writing import as_path, write_file
 from unskew.metrics.metric import MetricInput
 from unskew.settings import Flag, Instance, require_list
@@ -32,7 +33,7 @@ from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
 KIND = "monitor"
-FORMAT = 1
+FORMAT = 2
 
 
 class Monitor:
@@ -190,6 +191,7 @@ class Monitor:
     def load(cls, path: str | Path) -> Monitor:
         """The monitor that :meth:`save` wrote; it goes on to the same numbers."""
         try:
+            require_regular(as_path(path))
             record = json.loads(as_path(path).read_text(encoding="utf-8"))
             if record["kind"] != KIND or record["format"] != FORMAT:
                 raise ValueError(
@@ -229,6 +231,10 @@ class Monitor:
         plan = self.plan
         Instance(Mapping, remedy="Pass predictions by model.")("predictions", predictions)
         _require_known(propensities)
+        check_same_order(
+            {"rating": rating, "propensities": propensities, "users": users}
+            | {f"predictions of {name}": values for name, values in predictions.items()}
+        )
         values = float_array(rating, "rating", BadRatingError)
         if values.ndim != 1:
             raise BadRatingError(
@@ -426,9 +432,8 @@ class Watch(Result):
         if self.plan.unit == "user":
             sizes += f" of {count_noun(self.look['n_units'], 'user')}"
         effective = self.look["effective_size"]
-        is_small = effective < SMALL_EFFECTIVE_SIZE and not self.is_early
         text = (
-            f"{sizes}, effective sample size {effective:,.0f}{f' ({EARLY})' * is_small}; "
+            f"{sizes}, effective sample size {effective:,.0f}; "
             f"limits of {self.plan.level:.0%} at all looks, "
             f"planned size {self.plan.planned_size:,} {units}"
         )

@@ -20,6 +20,7 @@ from unskew.factorization.solution import Solution, StopReason
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import zero_factors
 from unskew.models.cross_fitting import LogParts
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import WEIGHTINGS, Weighting, find_imputation_weight, fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -100,12 +101,15 @@ class BalancedFactorization(RatingFactorization):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log and the propensities of its cells, from which the balanced ones start.
 
         ``initial_factors`` starts at the ``factors_`` of another fit on the same users and items.
         ``checkpoint`` and ``checkpoint_every`` are those of :class:`DoublyRobustFactorization`.
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         self._check_settings()

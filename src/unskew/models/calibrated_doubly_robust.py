@@ -13,6 +13,7 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import WeightTransform, transform_weights, weighted_mean
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import (
     CLIP_QUANTILE,
@@ -77,8 +78,18 @@ class CalibratedDoublyRobust(RatingFactorization):
     lines_: Matrix = field(init=False)
     risk_: float = field(init=False)
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Fit to a log and the propensities of its cells."""
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        engine: str | object = "auto",
+    ) -> Self:
+        """Fit to a log and the propensities of its cells.
+
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
+        """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         Instance(MatrixFactorization, allow_none=True)("imputer", self.imputer)

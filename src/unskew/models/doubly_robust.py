@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from unskew.data.checks import whole_number
 from unskew.data.clicks import binarize
 from unskew.data.factors import Factors
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
@@ -160,7 +159,7 @@ class DoublyRobustFactorization(RatingFactorization):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
-        engine: str | Engine | DoublyRobustFrameEngine = "local",
+        engine: str | Engine | DoublyRobustFrameEngine = "auto",
     ) -> Self:
         """Fit to a log and the propensities of its cells.
 
@@ -318,7 +317,7 @@ class DoublyRobustFactorization(RatingFactorization):
         self, training: _TrainingData, path: str | Path | None, every: int
     ) -> Checkpoint | None:
         """The weights also identify the fit: ``targeted`` computes them from all cells."""
-        whole_number("checkpoint_every", every, least=1)
+        WholeNumber(least=1)("checkpoint_every", every)
         if path is None:
             return None
         log, weight = training.log, self._weight(training, training.propensity)

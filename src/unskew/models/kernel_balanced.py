@@ -25,6 +25,7 @@ from unskew.factorization.solution import Report, Solution
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import fit_correction
 from unskew.models.cross_fitting import LogParts
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import find_imputation_weight, fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -99,8 +100,18 @@ class KernelBalancedFactorization(RatingFactorization):
     ridge_: float = field(init=False)
     imputed_: Factors = field(init=False)
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Fit to a log and the propensities of its cells, from which the balanced ones start."""
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        engine: str | object = "auto",
+    ) -> Self:
+        """Fit to a log and the propensities of its cells, from which the balanced ones start.
+
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
+        """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         original = self._read_propensities(log, propensities, purpose="balance")

@@ -17,6 +17,7 @@ from unskew.errors import UsageError
 from unskew.factorization.pseudo_outcome import sum_of_products
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import (
     HeldOutImputation,
@@ -90,12 +91,16 @@ class MultipleRobustFactorization(RatingFactorization):
         | Sequence[PropensitiesLike]
         | Mapping[str, PropensitiesLike]
         | None = None,
+        *,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log and the propensities of its cells.
 
         ``propensities`` is one model, a list or a dict of several. Each is given as values in the
         order of the log, as a users x items matrix or as a fitted model.
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         several = [as_propensities(log, each).values for each in list_propensities(propensities)]
