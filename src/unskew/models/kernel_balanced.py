@@ -95,7 +95,7 @@ class KernelBalancedFactorization(RatingFactorization):
         None, Instance(MatrixFactorization, allow_none=True)
     )
     n_kernels: int = setting(10, WholeNumber(least=1))
-    n_rounds: int = setting(2, WholeNumber(least=1))
+    n_rounds: int = setting(1, WholeNumber(least=1))
     propensities_: Vector = field(init=False)
     ridge_: float = field(init=False)
     imputed_: Factors = field(init=False)

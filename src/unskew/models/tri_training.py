@@ -58,9 +58,9 @@ class TriTraining(FactorRecommender):
 
     If A1 and A2 agree everywhere, A0 becomes a plain factorisation of A1 over all cells. Its error
     is at most that of A1 plus its distance from A1, and large weights of the log do not enter it
-    again. With the default model it is usually worse than that model: A0 repeats the errors of A1,
-    and cells on which A1 and A2 disagree teach it nothing (Y. Saito, *Asymmetric
-    tri-training for debiasing missing-not-at-random explicit
+    again. With the default model it is usually worse than that model, and by 1 or 2 percent than
+    :data:`OffsetsOnly`: A0 repeats the errors of A1, and cells on which A1 and A2 disagree teach it
+    nothing (Y. Saito, *Asymmetric tri-training for debiasing missing-not-at-random explicit
     feedback*, SIGIR 2020).
 
     Parameters
