@@ -135,7 +135,9 @@ def id_column(
     column = frame.get_column(name)
     is_missing = column.is_null().to_numpy()
     try:
-        ids = column.to_numpy()
+        # NumPy has no 128 bits, and polars before 1.39 panics at them, which nothing can catch.
+        has_large_ids = column.dtype in (nw.Int128, nw.UInt128)
+        ids = object_array(column.to_list()) if has_large_ids else column.to_numpy()
     except Exception:  # libraries raise errors of any type for types that NumPy does not have
         ids = object_array(column.to_list())
     if ids.dtype.kind == "f":

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from unskew.data.columns import find_column
 from unskew.data.estimation import FrameStrata, TakenAsKnown
 from unskew.data.frames import count_column, free_name
-from unskew.data.result import Result, describe_json
+from unskew.data.result import DrawableResult, describe_json
 from unskew.data.weights import WeightTransform
 from unskew.errors import AmbiguousColumnError, ColumnError, UnknownNameError, UsageError
 from unskew.estimators.observed import Cluster
@@ -328,7 +328,7 @@ def _sort_key(group: Any) -> tuple[bool, str, Any]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
+class GroupedEvaluation(DrawableResult, Mapping[Any, Evaluation]):
     """An :class:`Evaluation` for each value of a column; the key of missing values is None."""
 
     kind: ClassVar[str] = "grouped_evaluation"

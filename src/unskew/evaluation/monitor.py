@@ -15,7 +15,7 @@ from unskew.data.checks import float_array
 from unskew.data.frames import check_same_order
 from unskew.data.ids import as_ids, require_no_missing_ids
 from unskew.data.propensities import Propensities
-from unskew.data.result import Result, describe_json
+from unskew.data.result import DrawableResult, describe_json
 from unskew.data.universe import UniverseLike, parse_universe
 from unskew.errors import (
     BadFileError,
@@ -364,7 +364,7 @@ MAX_MASS = 1.2
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Watch(Result):
+class Watch(DrawableResult):
     """What a growing log shows at this look, and at the looks before it."""
 
     kind: ClassVar[str] = "watch"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult
 from unskew.estimators.intervals import adjust_p_values
 from unskew.estimators.point import Naive
 from unskew.tables import UNDECIDED, count_noun
@@ -32,7 +32,7 @@ class AdjustedPair:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PairwiseComparison(Result):
+class PairwiseComparison(DrawableResult):
     """All pairs of models by one metric and one estimator.
 
     With k pairs, some of them differ at the 5 % level by chance. Holm's adjustment keeps the

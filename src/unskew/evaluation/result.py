@@ -20,7 +20,7 @@ from unskew.data.estimation import (
     describe_assumption,
     describe_condition,
 )
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult, Result
 from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.estimators import ESTIMATORS, main_estimator
@@ -99,7 +99,7 @@ class Premise:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Result):
+class Comparison(DrawableResult):
     """The risk of one model minus that of another, paired cell by cell."""
 
     kind: ClassVar[str] = "comparison"

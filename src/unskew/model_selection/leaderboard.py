@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from unskew.data.ratings import Ratings
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate, Interval
 from unskew.estimators.intervals import adjust_p_values
@@ -57,7 +57,7 @@ FEW_DRAWS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Leaderboard(Result):
+class Leaderboard(DrawableResult):
     """The result of :func:`rank_learners`: a row for each protocol, metric and learner."""
 
     kind: ClassVar[str] = "leaderboard"

@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult
 from unskew.errors import UsageError
 from unskew.estimators.point import find_estimator
 from unskew.factorization.engine import BatchEngine, Engine
@@ -61,7 +61,7 @@ from unskew.types import RandomState
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CrossValidation(Result):
+class CrossValidation(DrawableResult):
     """The result of :func:`cross_validate`: the best settings, and the scores of all."""
 
     kind: ClassVar[str] = "cross_validation"
