@@ -186,7 +186,8 @@ def series_labels(values: object) -> Ids | None:
     """The index of a pandas Series; None for what is no Series, or has no index."""
     if isinstance(values, np.ndarray | list | tuple | None):  # most are, and it takes no time
         return None
-    return None if is_frame(values) else _read_index(values)
+    view = nw.from_native(cast(Any, values), series_only=True, pass_through=True)
+    return _read_index(values) if isinstance(view, nw.Series) else None
 
 
 def _read_index(native: object) -> Ids | None:
