@@ -151,7 +151,7 @@ def index_ids(native: object) -> Ids | None:
 
     None if it is just 0, 1, 2, ..., or if there is none.
     """
-    return _leave_out_range(_read_index(native))
+    return _drop_range(_read_index(native))
 
 
 def matrix_ids_of(native: object) -> tuple[Ids | None, Ids | None]:
@@ -163,7 +163,7 @@ def matrix_ids_of(native: object) -> tuple[Ids | None, Ids | None]:
     if index is None or not is_frame(native):
         return None, None
     columns = as_ids(cast(Any, native).columns.to_numpy())
-    return _leave_out_range(index), _leave_out_range(columns)
+    return _drop_range(index), _drop_range(columns)
 
 
 def frame_of_series(values: object) -> object:
@@ -172,7 +172,7 @@ def frame_of_series(values: object) -> object:
     return view.to_frame().to_native() if isinstance(view, nw.Series) else values
 
 
-def _leave_out_range(labels: Ids | None) -> Ids | None:
+def _drop_range(labels: Ids | None) -> Ids | None:
     """The labels; None if they are 0, 1, 2, ..."""
     is_range = (
         labels is not None
@@ -285,14 +285,14 @@ def check_matrix_order(matrix: object, users: Ids, items: Ids, *, parameter: str
     ):
         if labels is None or np.array_equal(labels, ids) or not _have_same_values(labels, ids):
             continue
-        place = int((labels != ids).argmax())
+        index = int((labels != ids).argmax())
         argument = "index" if kind == "user" else "columns"
         raise DataError(
             f"the labels of the {side}s of `{parameter}` are the {kind}s of the log in another "
-            f"order; the first difference is {side} {place}: {format_id(labels[place])}, not "
-            f"{format_id(ids[place])}.",
+            f"order; the first difference is {side} {index}: {format_id(labels[index])}, not "
+            f"{format_id(ids[index])}.",
             parameter=parameter,
-            where=f"{side} {place}",
+            where=f"{side} {index}",
             remedy=f"Bring them into the order of log.{kind}s with "
             f".reindex({argument}=log.{kind}s).",
         )
