@@ -24,6 +24,7 @@ project_copyright = "the unskew authors, BSD-3-Clause"
 version = release = unskew.__version__
 
 extensions = [
+    "matplotlib.sphinxext.plot_directive",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
@@ -32,6 +33,8 @@ extensions = [
     "myst_parser",
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",
+    "sphinx_copybutton",
+    "sphinx_design",
     "api_examples",
     "glossary_links",
 ]
@@ -44,7 +47,7 @@ exclude_patterns = ["_templates", "api-examples"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["dollarmath", "substitution"]
+myst_enable_extensions = ["colon_fence", "dollarmath", "substitution"]
 myst_substitutions = {"version": version}
 autosummary_generate = True
 autodoc_typehints_format = "short"
@@ -71,6 +74,11 @@ autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = True
 python_maximum_signature_line_length = 100
 numpydoc_show_class_members = False
+plot_formats = [("png", 144)]
+plot_html_show_formats = plot_html_show_source_link = False
+copybutton_prompt_text = r">>> |\.\.\. ?|\$ "  # the button copies code without prompts and results
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
@@ -97,7 +105,7 @@ html_static_path = ["_static"]
 html_css_files = ["house.css"]
 html_show_sourcelink = False
 html_theme_options = {
-    "logo": {"text": "unskew"},
+    "logo": {"text": f"unskew {version}"},
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 7,
     "show_toc_level": 2,

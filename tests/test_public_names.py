@@ -60,6 +60,27 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("Clip", "estimators"),
+        ("OffsetsOnly", "models"),
+        ("UnskewError", "errors"),
+        ("load_coat", "datasets"),
+    ],
+)
+def test_a_name_that_was_at_the_top_in_0_1_0_is_found(name: str, place: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'{name}'\. It is unskew\.{place}\.{name}$"):
+        getattr(unskew, name)
+
+
+def test_names_are_looked_for_only_where_a_person_could_have_typed_them() -> None:
+    code = "import sys, unskew; hasattr(unskew, '__wrapped__'); print('numpy' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert run.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
     "heavy",
     ["numba", "sklearn", "scipy", "matplotlib", "pandas", "polars", "pyarrow", "click", "rich"],
 )

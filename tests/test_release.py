@@ -60,8 +60,13 @@ def test_a_release_names_the_repository_that_it_was_built_from(tmp_path: Path) -
         for step in workflow["jobs"]["build"]["steps"]
         if "$GITHUB_REPOSITORY" in step.get("run", "")
     ]
-    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
-    names = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "some/name"}
+    for name in ("pyproject.toml", "README.md"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    names = {
+        "GITHUB_SERVER_URL": "https://forge.example",
+        "GITHUB_REPOSITORY": "some/name",
+        "GITHUB_REF_NAME": "v1.2.3",
+    }
 
     subprocess.run(["bash", "-ec", command], cwd=tmp_path, env={**os.environ, **names}, check=True)
 
@@ -71,3 +76,10 @@ def test_a_release_names_the_repository_that_it_was_built_from(tmp_path: Path) -
         "Issues": "https://forge.example/some/name/issues",
         "Changelog": "https://forge.example/some/name/blob/main/CHANGELOG.md",
     }
+
+    page = (tmp_path / "README.md").read_text()
+    addresses = re.findall(r'\]\(([^)]*)\)|src="([^"]*)"', page)
+    assert all("".join(each).startswith("https://") for each in addresses)
+    assert "](https://forge.example/some/name/blob/v1.2.3/CHANGELOG.md)" in page
+    assert 'src="https://forge.example/some/name/raw/v1.2.3/docs/_static/report.png"' in page
+    assert page.count("forge.example") < len(addresses)  # the paper stays where it is

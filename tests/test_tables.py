@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,13 @@ def test_indented_labels_stay_below_their_parent_in_html() -> None:
 
     assert html.count("white-space: pre") == 2
     assert ">  median</td><td>2</td>" in html
+
+
+def test_text_is_aligned_to_the_left_in_html_and_numbers_as_the_notebook_does() -> None:
+    html = html_table({"model": ["a", "b"], "mae": [0.5, math.nan]})
+
+    assert '<th style="text-align: left">model</th><th>mae</th>' in html
+    assert '<td style="text-align: left">a</td><td>0.500</td>' in html
 
 
 def test_notes_and_lines_on_the_terminal_are_safe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,7 +161,7 @@ class BadPredictionError(DataError):
 
 
 class BadImpressionError(DataError):
-    """A position, request or reward of a logged impression is impossible."""
+    """A value of a logged impression is missing or impossible."""
 
 
 class NotIdentifiedError(DataError):

@@ -7,7 +7,7 @@ checkers read the list, and the package itself loads from it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,13 @@ def lazy_names(
         for alias in statement.names
     }
     names = sorted(origins)
+    modules = [name for name in names if origins[name] == package]
 
     def get_attribute(name: str) -> Any:
         """Import the object of this name, at its first use."""
         if name not in origins:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            hint = "" if name.startswith("_") else _find_below(package, modules, name)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         if origins[name] == package:
             return import_module(f"{package}.{name}")
         value = getattr(import_module(origins[name]), name)
@@ -40,3 +42,12 @@ def lazy_names(
         return value
 
     return get_attribute, lambda: names, names
+
+
+def _find_below(package: str, modules: Iterable[str], name: str) -> str:
+    """Where a module of the package has the name, as many names of 0.1.0 are now."""
+    for module in modules:
+        value = getattr(import_module(f"{package}.{module}"), name, None)
+        if getattr(value, "__module__", "").startswith(package):
+            return f". It is {package}.{module}.{name}"
+    return ""

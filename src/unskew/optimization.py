@@ -270,7 +270,7 @@ def _solve_offsets(diagonal: Vector, factors: Matrix, core: Matrix, right: Matri
 
 
 def _invert(matrix: Matrix, block: Matrix) -> Matrix:
-    """The inverse, positive definite also if ``matrix`` is singular."""
+    """The inverse, positive definite even if ``matrix`` is singular."""
     unit = 1 / np.sqrt(np.diag(block) + 1e-300)
     values, axes = np.linalg.eigh(unit[:, None] * matrix * unit)
     scaled = unit[:, None] * axes

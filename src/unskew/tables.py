@@ -13,6 +13,8 @@ P_VALUE_COLUMNS = frozenset({"p_value", "p_adjusted", "p value", "p adjusted", "
 """Names of columns with p-values, and their headings on pages."""
 SMALL_P_VALUE = 0.001
 """A smaller p-value is shown as an upper limit: its digits say nothing."""
+PREVIEW = slice(5)
+"""The rows of a log that a notebook shows."""
 UNDECIDED = "not told apart"
 """What a table shows in place of a better model if there is none."""
 
@@ -30,8 +32,7 @@ def text_table(columns: Mapping[str, Sequence[object]]) -> str:
         texts = (str(name), *(format_cell(name, value) for value in values))
         cells = [escape_controls(text) for text in texts]
         width = max(map(len, cells))
-        has_numbers = any(isinstance(value, (int, float)) for value in values)
-        align = str.rjust if has_numbers else str.ljust
+        align = str.rjust if _has_numbers(values) else str.ljust
         aligned.append([align(cell, width) for cell in cells])
     return "\n".join("  ".join(row).rstrip() for row in zip(*aligned, strict=True))
 
@@ -64,14 +65,14 @@ def _is_control(letter: str) -> bool:
 
 def html_table(columns: Mapping[str, Sequence[object]]) -> str:
     """The same as an HTML table; every value is escaped. Indented labels stay indented."""
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in columns)
-    cell = {
-        name: '<td style="text-align: left; white-space: pre">' if _is_indented(values) else "<td>"
+    head = "".join(
+        f"<th{_style_column(values, is_head=True)}>{escape(str(name))}</th>"
         for name, values in columns.items()
-    }
+    )
+    cell = {name: _style_column(values) for name, values in columns.items()}
     rows = (
         "".join(
-            f"{cell[name]}{escape(format_cell(name, value))}</td>"
+            f"<td{cell[name]}>{escape(format_cell(name, value))}</td>"
             for name, value in zip(columns, row, strict=True)
         )
         for row in zip(*columns.values(), strict=True)
@@ -81,8 +82,24 @@ def html_table(columns: Mapping[str, Sequence[object]]) -> str:
     return escape_controls(table)
 
 
-def _is_indented(values: Sequence[object]) -> bool:
-    return any(isinstance(value, str) and value.startswith(" ") for value in values)
+def html_preview(text: str, columns: Mapping[str, Sequence[object]], n_rows: int) -> str:
+    """A text, a table of the first rows of a log, and how many rows follow."""
+    n_more = n_rows - max(map(len, columns.values()))
+    more = f"<p>... {n_more:,} more</p>" if n_more else ""
+    return f"<p>{escape(text)}</p>{html_table(columns)}{more}"
+
+
+def _style_column(values: Sequence[object], *, is_head: bool = False) -> str:
+    """The style of the cells: notebooks align to the right, which suits numbers only."""
+    if _has_numbers(values):
+        return ""
+    is_indented = any(isinstance(value, str) and value.startswith(" ") for value in values)
+    spaces = "; white-space: pre" if is_indented and not is_head else ""
+    return f' style="text-align: left{spaces}"'
+
+
+def _has_numbers(values: Sequence[object]) -> bool:
+    return any(isinstance(value, (int, float)) for value in values)
 
 
 def format_value(value: object) -> str:

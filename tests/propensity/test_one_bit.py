@@ -441,7 +441,7 @@ def test_a_fit_that_stops_too_early_causes_a_warning() -> None:
         ),
         (
             {"solver": "convex"},
-            "solver='convex' needs max_nuclear, the limit of the nuclear norm. Pass a",
+            "solver='convex' needs max_nuclear, the limit of the nuclear norm of the logits. Pass",
         ),
         (
             {"solver": "convex", "max_nuclear": 1.0, "max_logit": 0.0},

@@ -8,6 +8,7 @@ from contextlib import suppress
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -931,8 +932,9 @@ def test_another_package_adds_the_page_of_its_own_kind(
 
     assert "<title>A poem: Roses are rated.</title>" in page
     assert "unskew 1" in page
-    with pytest.raises(UsageError, match="a result of the kind 'poem' cannot be drawn"):
-        draw("poem", None, None)
+    poem = SimpleNamespace(to_json=lambda: text)
+    with pytest.raises(UsageError, match="a result of the kind 'poem' has no figure"):
+        draw("poem", poem, None)
 
 
 def test_an_estimator_of_another_package_has_its_label_and_a_default_look(

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from unskew import diagnose, evaluate, sensitivity, simulate
+from unskew import (
+    MatrixFactorization,
+    cross_validate,
+    diagnose,
+    evaluate,
+    plan_random_sample,
+    sensitivity,
+    simulate,
+)
 from unskew.diagnostics import Diagnosis
 from unskew.errors import UnknownNameError, UsageError
-from unskew.evaluation import Evaluation, Sensitivity
+from unskew.evaluation import Evaluation, Monitor, Sensitivity
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::unskew.errors.PropensityWarning"
@@ -172,3 +181,71 @@ def test_what_was_not_measured_cannot_be_drawn(moved: Sensitivity) -> None:
         diagnose(LOG, P).plot(panels=["calibration"])
     with pytest.raises(UnknownNameError, match="unknown estimator of this sensitivity 'naive'"):
         moved.plot(estimator="naive")
+
+
+def test_a_comparison_is_drawn_with_its_sides(evaluation: Evaluation) -> None:
+    compared = evaluation.compare("a", "b", metric="mae", estimator="snips")
+    pairs = evaluation.compare_all(metric="mae", estimator="snips")
+
+    assert rendered(compared.plot()).axes[0].get_xlabel() == (
+        "← a better | b better →\ndifference of MAE"
+    )
+    assert titles(rendered(pairs.plot())) == ["Differences"]
+
+
+def test_robustness_shows_the_difference_under_both_kinds_of_change(moved: Sensitivity) -> None:
+    figure = moved.compare("a", "b", metric="mae", estimator="snips").plot()
+
+    assert titles(rendered(figure)) == [
+        "MAE by SNIPS under clipping",
+        "MAE by SNIPS if the propensities are wrong",
+    ]
+
+
+def test_a_search_is_drawn_by_its_settings_and_its_page_alone_has_the_heat_map() -> None:
+    grid = {"n_factors": [1, 2], "l2": [1.0, 5.0]}
+    search = cross_validate(MatrixFactorization(), LOG, grid=grid, n_folds=2)
+
+    assert titles(rendered(search.plot())) == ["MSE by n_factors", "MSE by l2"]
+
+
+def test_a_growing_log_is_drawn() -> None:
+    monitor = Monitor(["a"], planned_size=500, metrics=["mae"])
+    predictions = WORLD.truth[LOG.user, LOG.item] + 1.0
+    monitor.update(LOG.rating, {"a": predictions}, P.values)
+
+    assert titles(rendered(monitor.watch().plot())) == ["MAE, SNIPS"]
+
+
+def test_a_result_without_a_chart_says_so() -> None:
+    with pytest.raises(
+        UsageError, match=r"the kind 'sample_plan' has no figure\. Use to_html\(\), to_frame"
+    ):
+        plan_random_sample(LOG, width=0.5).plot()
+
+
+def test_a_sensitivity_starts_with_the_odds_error_that_reverses_the_best_two(
+    evaluation: Evaluation, moved: Sensitivity
+) -> None:
+    first = re.search(r"<strong>(.*?)</strong>", moved._repr_html_())[1]  # type: ignore[index]
+    compared = moved.compare("b", "a", metric="mse", estimator="snips")
+    better, worse = ("b", "a") if compared.better == "b" else ("a", "b")
+
+    assert first.startswith(f"{better} stays ahead of {worse} unless the odds of being logged")
+    assert f"by a factor of {compared.flips_at:.3g} or more" in first
+    assert not sensitivity(evaluation, odds_error=[]).to_record()["leaders"]
+
+
+def test_the_best_two_of_a_gain_are_those_with_the_highest_estimates() -> None:
+    models = {
+        name: WORLD.truth + RNG.normal(0, noise, WORLD.truth.shape)
+        for name, noise in (("c", 0.9), ("d", 0.1), ("e", 0.5))
+    }
+    result = evaluate(LOG, models, propensities=P, metrics=["accuracy"], estimators=["snips"])
+    risks = {
+        name: result.risk(name, metric="accuracy", estimator="snips").estimate for name in models
+    }
+    ordered = sorted(models, key=risks.__getitem__, reverse=True)
+    leaders = sensitivity(result, odds_error=[1.5]).to_record()["leaders"]
+
+    assert [leaders["first"], leaders["second"]] == ordered[:2]

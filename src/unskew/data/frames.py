@@ -124,8 +124,14 @@ def is_frame(value: object) -> bool:
     return isinstance(opened, nw.DataFrame)
 
 
-def id_column(frame: EagerFrame, name: str) -> Ids:
-    """A column of ids; an error if one is missing."""
+def id_column(
+    frame: EagerFrame,
+    name: str,
+    *,
+    error_type: type[DataError] = BadRatingError,
+    remedy: str = "Drop those rows first.",
+) -> Ids:
+    """A column of ids; an error of the given type and remedy if one is missing."""
     column = frame.get_column(name)
     is_missing = column.is_null().to_numpy()
     try:
@@ -136,12 +142,12 @@ def id_column(frame: EagerFrame, name: str) -> Ids:
         is_missing = is_missing | np.isnan(ids)
     if is_missing.any():
         row = int(is_missing.argmax())
-        raise BadRatingError(
+        raise error_type(
             f"column {name!r} has {count_noun(int(is_missing.sum()), 'missing id')}; "
             f"the first is at row {row}.",
             parameter=name,
             where=f"row {row}",
-            remedy="Drop those rows first.",
+            remedy=remedy,
         )
     return ids
 
@@ -305,12 +311,14 @@ def _have_same_values(one: Ids, other: Ids) -> bool:
     return np.array_equal(np.sort(one), np.sort(other))
 
 
-def number_column(frame: EagerFrame, name: str) -> Vector:
-    """A column as float64; missing values become NaN."""
+def number_column(
+    frame: EagerFrame, name: str, *, error_type: type[DataError] = BadRatingError
+) -> Vector:
+    """A column as float64, where missing values become NaN; an error if it has no numbers."""
     column = frame.get_column(name)
     present = column.drop_nulls()
     if not _are_numbers(present):
-        raise BadRatingError(
+        raise error_type(
             f"column {name!r} holds {column.dtype}, not numbers.",
             parameter=name,
             remedy="Convert the column to numbers first.",
@@ -323,13 +331,19 @@ def number_column(frame: EagerFrame, name: str) -> Vector:
 
 
 def number_columns(
-    frame: EagerFrame, names: Sequence[str], *, only_numbers: bool
+    frame: EagerFrame,
+    names: Sequence[str],
+    *,
+    only_numbers: bool,
+    error_type: type[DataError] = BadRatingError,
 ) -> dict[str, Vector]:
     """Columns as float64 by name; ``only_numbers`` leaves out those of other types."""
     is_read = {
         name: not only_numbers or _is_number_type(frame.get_column(name).dtype) for name in names
     }
-    return {name: number_column(frame, name) for name in names if is_read[name]}
+    return {
+        name: number_column(frame, name, error_type=error_type) for name in names if is_read[name]
+    }
 
 
 def _is_number_type(dtype: Any) -> bool:
@@ -356,7 +370,7 @@ def timestamp_column(frame: EagerFrame, name: str) -> Timestamps:
 
 
 def _are_numbers(values: nw.Series[Any]) -> bool:
-    """Whether the values, none of them null, are numbers, such as the decimals of a data base."""
+    """Whether the values, none of them null, are numbers, such as the decimals of a database."""
     if _is_number_type(values.dtype) or len(values) == 0:
         return True
     return values.dtype == nw.Object and all(isinstance(value, (Real, Decimal)) for value in values)

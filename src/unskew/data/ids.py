@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import as_array, refuse_masked
-from unskew.errors import BadRatingError, DuplicateCellError, UniverseError, UsageError
+from unskew.errors import (
+    BadRatingError,
+    DataError,
+    DuplicateCellError,
+    UniverseError,
+    UsageError,
+)
 from unskew.settings import describe
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
@@ -168,9 +174,9 @@ def require_pairs(users: IntVector, items: IntVector) -> None:
     """Raise an error unless there are as many users as items, which form pairs by position."""
     if users.shape != items.shape:
         raise UsageError(
-            f"there are {users.size} users and {items.size} items.",
+            f"`users` has {users.size} entries and `items` has {items.size}.",
             parameter="items",
-            remedy="Pass as many `users` as `items`: pairs are formed by position.",
+            remedy="Pass one item for each user: pairs are formed by position.",
         )
 
 
@@ -189,8 +195,18 @@ def encode(ids: Ids) -> tuple[IntVector, Ids]:
     return encode_with(ids, vocabulary, kind="id"), vocabulary
 
 
-def encode_ids(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
-    """Codes and vocabulary of a column of ids; ``listed`` is the vocabulary if it is not None."""
+def encode_ids(
+    ids: Ids,
+    listed: npt.ArrayLike | None,
+    *,
+    kind: str,
+    error_type: type[DataError] = BadRatingError,
+    remedy: str = "Drop those rows first.",
+) -> tuple[IntVector, Ids]:
+    """Codes and vocabulary of a column of ids; ``listed`` is the vocabulary if it is not None.
+
+    A missing id is an error of the given type and remedy.
+    """
     if listed is not None:
         vocabulary = check_id_list(listed, kind=kind)
         return encode_with(ids, vocabulary, kind=kind), vocabulary
@@ -198,12 +214,12 @@ def encode_ids(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[In
     is_missing = missing_ids(vocabulary)[codes]
     if is_missing.any():
         row = int(is_missing.argmax())
-        raise BadRatingError(
+        raise error_type(
             f"{int(is_missing.sum())} of {len(ids)} {kind} ids are missing; "
             f"the first is at row {row}.",
             parameter=kind,
             where=f"row {row}",
-            remedy="Drop those rows first.",
+            remedy=remedy,
         )
     return codes, vocabulary
 

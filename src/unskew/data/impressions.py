@@ -43,6 +43,7 @@ from unskew.data.ids import (
     require_no_missing_ids,
 )
 from unskew.data.impression_checks import (
+    REMEDIES,
     check_clicks,
     check_positions,
     check_probabilities,
@@ -68,7 +69,7 @@ from unskew.settings import (
     require_list,
     require_name,
 )
-from unskew.tables import count_noun
+from unskew.tables import PREVIEW, count_noun, html_preview
 from unskew.types import IntVector, Vector
 
 ProbabilityKind: TypeAlias = Literal["step", "marginal", "slate", "product"]
@@ -192,12 +193,14 @@ class Impressions:
             columns["probability"] = find_column("probability", probability, table.columns)
         other = _list_other(table.columns, columns, keep)
         numbers = {
-            role: number_column(table, columns[role])
+            role: number_column(table, columns[role], error_type=BadImpressionError)
             for role in ("position", "reward", "probability")
             if role in columns
         }
         ids = {
-            role: id_column(table, columns[role])
+            role: id_column(
+                table, columns[role], error_type=BadImpressionError, remedy=REMEDIES[role]
+            )
             for role in ("request", "user", "item")
             if role in columns
         }
@@ -209,7 +212,9 @@ class Impressions:
             **ids,
             **numbers,
             probability_is=probability_is,
-            other=number_columns(table, other, only_numbers=keep is None),
+            other=number_columns(
+                table, other, only_numbers=keep is None, error_type=BadImpressionError
+            ),
             repeats=repeats,
         )
         object.__setattr__(shown, "columns", columns)
@@ -258,7 +263,12 @@ class Impressions:
         check_same_order({"request": request, "user": user, "item": item} | numbers)
         if values["reward"].size == 0:
             raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
-        codes = {kind: encode_ids(column, None, kind=kind) for kind, column in ids.items()}
+        codes = {
+            kind: encode_ids(
+                column, None, kind=kind, error_type=BadImpressionError, remedy=REMEDIES[kind]
+            )
+            for kind, column in ids.items()
+        }
         if "position" not in values:
             values["position"] = np.ones(len(ids["request"]))
         positions = check_positions(values.pop("position"), is_stated=position is not None)
@@ -432,17 +442,21 @@ class Impressions:
 
     def to_frame(self, backend: str | None = None) -> Any:
         """The log as a data frame, with the column names and in the library that it came from."""
+        columns = self._name_columns(slice(None)) | dict(self.other)
+        return make_frame(columns, self.backend if backend is None else backend)
+
+    def _name_columns(self, rows: slice) -> dict[str, Any]:
+        """Some rows, with the column names of the caller's frame."""
         values: dict[str, Any] = {
-            "request": self.requests[self.request],
-            "user": self.users[self.user],
-            "item": self.items[self.item],
-            "position": self.position,
-            "reward": self.reward,
+            "request": self.requests[self.request[rows]],
+            "user": self.users[self.user[rows]],
+            "item": self.items[self.item[rows]],
+            "position": self.position[rows],
+            "reward": self.reward[rows],
         }
         if self.probability is not None:
-            values["probability"] = self.probability
-        named = {self.columns.get(role, role): column for role, column in values.items()}
-        return make_frame(named | dict(self.other), self.backend if backend is None else backend)
+            values["probability"] = self.probability[rows]
+        return {self.columns.get(role, role): column for role, column in values.items()}
 
     def _replace_valid(self, **changes: Any) -> Impressions:
         """A copy with other values that are known to be valid."""
@@ -460,6 +474,10 @@ class Impressions:
             f"{count_noun(self.n_items, 'item')}, {count_noun(self.n_slots, 'slot')}; "
             f"mean reward {self.reward.sum() / self.n_requests:.4g} a request{kind})"
         )
+
+    def _repr_html_(self) -> str:
+        columns = {name: each.tolist() for name, each in self._name_columns(PREVIEW).items()}
+        return html_preview(repr(self), columns, len(self))
 
 
 def find_impression_columns(
@@ -524,9 +542,14 @@ def _find_clicks(clicks: object, columns: Mapping[str, str], request: Ids, item:
             remedy="Name it with `request=...`.",
         )
     table = open_frame(clicks)
+    try:
+        names = [find_column(role, columns[role], table.columns) for role in ("request", "item")]
+    except ColumnError as error:
+        error.problem = f"in the table of clicks, {error.problem}"
+        error.remedy = "Name its columns of requests and items as in the log."
+        raise
     clicked_request, clicked_item = (
-        id_column(table, find_column(role, columns[role], table.columns))
-        for role in ("request", "item")
+        id_column(table, name, error_type=BadImpressionError) for name in names
     )
     requests, items = (encode_ids(ids, None, kind="id") for ids in (request, item))
     request_code = find_codes(clicked_request, requests[1])

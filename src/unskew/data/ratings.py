@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from html import escape
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
@@ -55,15 +54,13 @@ from unskew.errors import (
 )
 from unskew.memory import require_memory
 from unskew.settings import Number, describe, is_finite_number
-from unskew.tables import count_noun, html_table
+from unskew.tables import PREVIEW, count_noun, html_preview
 from unskew.types import BoolVector, IntVector, Vector
 
 if TYPE_CHECKING:
     from unskew.data.propensities import Propensities
 
 Duplicates: TypeAlias = Literal["raise", "mean", "last"]
-HTML_ROWS = 5
-"""Ratings that a notebook shows of a log."""
 _ARRAYS = ("user", "item", "rating", "users", "items", "timestamp", "examination", "row_labels")
 
 
@@ -462,14 +459,12 @@ class Ratings:
         return Propensities(self.examination.min() / self.examination)
 
     def _repr_html_(self) -> str:
-        first = slice(HTML_ROWS)
         columns = {
-            self.columns.get("user", "user"): self.users[self.user[first]].tolist(),
-            self.columns.get("item", "item"): self.items[self.item[first]].tolist(),
-            self.columns.get("rating", "rating"): self.rating[first].tolist(),
+            self.columns.get("user", "user"): self.users[self.user[PREVIEW]].tolist(),
+            self.columns.get("item", "item"): self.items[self.item[PREVIEW]].tolist(),
+            self.columns.get("rating", "rating"): self.rating[PREVIEW].tolist(),
         }
-        more = f"<p>... {len(self) - HTML_ROWS:,} more</p>" if len(self) > HTML_ROWS else ""
-        return f"<p>{escape(repr(self))}</p>{html_table(columns)}{more}"
+        return html_preview(repr(self), columns, len(self))
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
         """The log of some rows (distinct indices, or a mask), with the same ids and universe."""

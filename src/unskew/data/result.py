@@ -74,6 +74,13 @@ class Result(ABC):
 
         log_numbers(run, self.to_columns(), write_files)
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the first charts of the page; a result whose page has none raises an error.
+
+        Returns a new matplotlib figure, or None if ``ax``, one axes for each chart, is given.
+        """
+        return self._draw(ax)
+
     def _draw(self, ax: Any, **options: Any) -> Any:
         """The figure of this kind of result, drawn by the report package."""
         return load_report_function("draw")(self.kind, self, ax, **options)
@@ -178,6 +185,7 @@ def _find_tracker(
 def _open_mlflow(
     run: Any,
 ) -> tuple[Callable[[dict[str, float]], object], Callable[[Path], object]]:
+    """As :func:`_open_run`, for a run of MLflow or the module ``mlflow``, whose run is active."""
     from mlflow import MlflowClient, active_run
 
     current = active_run() if hasattr(run, "active_run") else run
@@ -185,7 +193,7 @@ def _open_mlflow(
         raise UsageError(
             "MLflow has no active run.",
             parameter="run",
-            remedy="Call it inside `with mlflow.start_run():`.",
+            remedy="Log the result inside `with mlflow.start_run():`.",
         )
     client, run_id = MlflowClient(), current.info.run_id
 

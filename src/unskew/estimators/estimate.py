@@ -260,7 +260,7 @@ class Estimate:
         return (self.value < low - margin) | (self.value > high + margin)
 
     def plain_std_error(self, model: int) -> float:
-        """The standard error of one model, also if it is too small to be used in an interval."""
+        """The standard error of one model, even if it is too small to be used in an interval."""
         return math.sqrt(max(float(self.covariance[model, model]), 0.0))
 
     def find_ratio_bias(self, model: int) -> float:
@@ -299,9 +299,9 @@ class Estimate:
         if self.no_interval is not None:
             return Interval.unknown(value)
         if self.clock is not None:
-            limits = self.clock.limits(value, std_error, level=level)
-            p_value = self.clock.p_value(value, std_error, level=level)
-            return Interval(value, std_error, *limits, p_value)
+            return self._interval_at_all_looks(
+                self.clock, first, second, value, std_error, level=level
+            )
         if any(self.is_too_noisy(int(model)) for model in np.flatnonzero(contrast)):
             return Interval.unknown(value)
         if self.ratio_bias is not None:
@@ -333,6 +333,24 @@ class Estimate:
             value, reach, level=level, degrees=degrees, skewness=skewness
         )
         p_value = conservative_p_value(value, reach, degrees=degrees, skewness=skewness)
+        return Interval(value, std_error, low, high, p_value, degrees, skewness)
+
+    def _interval_at_all_looks(
+        self,
+        clock: SequenceClock,
+        first: int,
+        second: int | None,
+        value: float,
+        std_error: float,
+        *,
+        level: float,
+    ) -> Interval:
+        of_log, degrees, skewness = self._of_log(first, second, std_error**2)
+        if 0.0 < of_log < std_error**2:  # the rest is the error of an earlier fit
+            degrees = combine_degrees((of_log, degrees), (std_error**2 - of_log, math.inf))
+            skewness *= (of_log / std_error**2) ** 1.5
+        low, high = clock.limits(value, std_error, level=level, degrees=degrees, skewness=skewness)
+        p_value = clock.p_value(value, std_error, level=level, degrees=degrees, skewness=skewness)
         return Interval(value, std_error, low, high, p_value, degrees, skewness)
 
     def _of_log(

@@ -24,7 +24,6 @@ from unskew.errors import (
     BadRatingError,
     UsageError,
 )
-from unskew.estimators.sequences import EARLY, SMALL_EFFECTIVE_SIZE
 from unskew.evaluation.monitor_state import Batch, Look, MonitorPlan, MonitorState, take_look
 from unskew.io.model_files import require_regular
 from unskew.io.writing import as_path, write_file
@@ -34,7 +33,7 @@ from unskew.tables import count_noun
 from unskew.types import BoolVector, Vector
 
 KIND = "monitor"
-FORMAT = 1
+FORMAT = 2
 
 
 class Monitor:
@@ -433,9 +432,8 @@ class Watch(Result):
         if self.plan.unit == "user":
             sizes += f" of {count_noun(self.look['n_units'], 'user')}"
         effective = self.look["effective_size"]
-        is_small = effective < SMALL_EFFECTIVE_SIZE and not self.is_early
         text = (
-            f"{sizes}, effective sample size {effective:,.0f}{f' ({EARLY})' * is_small}; "
+            f"{sizes}, effective sample size {effective:,.0f}; "
             f"limits of {self.plan.level:.0%} at all looks, "
             f"planned size {self.plan.planned_size:,} {units}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -247,7 +248,7 @@ class MonitorState:
     def is_finite(self) -> bool:
         """Whether no sum is so large that limits cannot be computed from it."""
         sums = [np.array([self.sum_of_weights]), self.by_user]
-        sums += [array for each in self.moments for array in (each.total, each.moment)]
+        sums += [array for each in self.moments for array in each.sums]
         sums += [np.array(each.sums, np.float64) for each in self.exact]
         return all(bool((np.abs(array) < MAX_SUM).all()) for array in sums)
 
@@ -272,7 +273,7 @@ class MonitorState:
             "n_observed": self.n_observed,
             "mass": self.sum_of_weights,
             "moments": [
-                [each.n_units, each.total.tolist(), each.moment.tolist()] for each in self.moments
+                [each.n_units, *(array.tolist() for array in each.sums)] for each in self.moments
             ],
             "users": list(self.users),
             "by_user": self.by_user.tolist(),
@@ -288,20 +289,14 @@ class MonitorState:
         users = {str(user): code for code, user in enumerate(record["users"])}
         size = n_models + 1
         moments = tuple(
-            UnitMoments(
-                int(n),
-                np.array(total, np.float64).reshape(size),
-                np.array(moment, np.float64).reshape(size, size),
-            )
-            for n, total, moment in record["moments"]
+            start.with_sums(int(n), *sums)
+            for start, (n, *sums) in zip(empty.moments, record["moments"], strict=True)
         )
         by_user = np.array(record["by_user"], np.float64)
         exact = tuple(
             replace(start, n_units=int(n), sums=BernsteinSums._make(map(float, sums)))
             for start, (n, sums) in zip(empty.exact, record["exact"], strict=True)
         )
-        if len(moments) != len(plan.metrics):
-            raise ValueError("the sums do not fit the plan")
         state = cls(
             record["n_rows"],
             record["n_observed"],
@@ -410,11 +405,12 @@ def _estimate_asymptotically(
 ) -> Iterator[Numbers]:
     """Value, limits and p-value of each model, then of each pair; None if it is too early."""
     n_items = 1 if plan.unit == "row" or plan.universe is None else plan.universe[1]
-    risks = moments.ratio() if estimator == "snips" else moments.mean(size=n_items)
+    mean = moments.ratio() if estimator == "snips" else moments.mean(size=n_items)
     clock = SequenceClock(moments.n_units, plan.planned_size, moments.effective_size)
-    estimate, level = Estimate(*risks, clock=clock), plan.level
+    estimate = Estimate(mean.value, mean.covariance, moments=mean.moments, clock=clock)
+    level = plan.level
     intervals = [estimate.of(model, level=level) for model in range(len(plan.models))]
     intervals += [estimate.difference(*pair, level=level) for pair in plan.pairs]
     for each in intervals:
-        limits = (None, None, None) if clock.is_early else (each.low, each.high, each.p_value)
-        yield each.value, *limits
+        is_known = math.isfinite(each.low) and math.isfinite(each.high)
+        yield each.value, *((each.low, each.high, each.p_value) if is_known else (None,) * 3)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.data.result import Result
 from unskew.estimators.intervals import adjust_p_values
+from unskew.estimators.point import Naive
 from unskew.tables import UNDECIDED, count_noun
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class PairwiseComparison(Result):
         leader, *ties = self.best
         measure = f"{self.metric} by {self.estimator}"
         consequence = "the order can also be another one"
-        caution = "" if self.premise is None else self.premise.describe_caution(consequence)
+        caution = describe_caution(self.estimator, self.premise, consequence)
         verdict = f"{'ahead' if caution else 'best'} on {measure}: {leader}"
         if all(math.isnan(pair.p_value) for pair in self.pairs):
             verdict = f"no model is best on {measure}: the differences have no interval"
@@ -105,6 +106,13 @@ class PairwiseComparison(Result):
 
     def _footer(self) -> list[str]:
         return [*self.warnings, self.describe()]
+
+
+def describe_caution(estimator: str, premise: Premise | None, consequence: str) -> str:
+    """Why an order by this estimator may be another one over all cells; empty without a reason."""
+    if estimator == Naive.name:
+        return "for ratings like those in the log, not for all cells"
+    return "" if premise is None else premise.describe_caution(consequence)
 
 
 def adjust_pairs(

@@ -131,6 +131,7 @@ def sensitivity(
         constraint=constraint,
         benchmark=benchmarks,
         notes=tuple(_describe_limits(inputs, constraint, has_odds_errors=bool(odds_errors))),
+        doubt=evaluation.doubt,
         backend=evaluation.backend,
         inputs=inputs,
     )
@@ -258,7 +259,7 @@ class Robustness(Result):
     benchmark: Mapping[str, float] = field(default_factory=dict)
     """Odds errors by name, for comparison."""
     caution: str = ""
-    """Why propensities that never saw a rating can be further off than ``flips_at``."""
+    """Why the propensities can be further off than ``flips_at``."""
 
     @property
     def better(self) -> str | None:
@@ -324,6 +325,8 @@ class Sensitivity(Result):
     """Odds errors by name, for comparison."""
     notes: tuple[str, ...] = ()
     """What does not apply to which estimator."""
+    doubt: str | None = None
+    """What shows that the propensities do not fit the log; None if nothing does."""
     backend: str | None = None
     inputs: EvaluationInputs | None = None
 
@@ -364,7 +367,11 @@ class Sensitivity(Result):
         )
 
     def _describe_caution(self, flips_at: float) -> str:
-        """What self-selection was in a real log, for propensities that never saw a rating."""
+        """That a check failed; or, for propensities that never saw a rating, what self-selection
+        was in a real log.
+        """
+        if self.doubt is not None:
+            return f"Not reliable, a check failed: {self.doubt}."
         estimation = None if self.inputs is None else self.inputs.cells.estimation
         if estimation is None or estimation.sees_ratings or flips_at >= MEASURED_SELECTION:
             return ""
@@ -388,13 +395,36 @@ class Sensitivity(Result):
             )
         return varied
 
+    def _compare_leaders(self) -> Robustness | None:
+        """The two best models by the first metric; None if their worst case is unknown."""
+        metric, estimator = next(iter(self.metrics)), self._main_estimator()
+        if len(self.models) < 2 or self.inputs is None or not self._has_odds_errors(estimator):
+            return None
+        varied = [
+            self.inputs.vary(model, metric=metric, estimator=estimator, constraint=self.constraint)
+            for model in self.models
+        ]
+        estimates = [each.extreme(1.0, is_largest=True).value for each in varied]
+        order = np.argsort(estimates)[:: -1 if self.metrics[metric] else 1]
+        best, second = (self.models[index] for index in order[:2])
+        try:
+            return self.compare(best, second, metric=metric, estimator=estimator)
+        except UsageError:  # a difference of roots, or of ratios with bases of their own
+            return None
+
+    def _has_odds_errors(self, estimator: str) -> bool:
+        changes = {shift.change for shift in self.shifts if shift.estimator == estimator}
+        return changes - {CLIP} != set()
+
     def to_columns(self) -> dict[str, list[Any]]:
         """Model, metric, estimator, change, amount, low, high, ci_low, ci_high, share_clipped."""
         return _shift_columns(self.shifts)
 
     def to_record(self) -> dict[str, Any]:
-        """The table and how it was computed."""
+        """The table, how it was computed, and the robustness of the order of the best two."""
+        leaders = self._compare_leaders()
         return {
+            "leaders": None if leaders is None else leaders.to_record(),
             "level": self.level,
             "intervals": self.intervals,
             "n_observed": self.n_observed,
@@ -435,6 +465,8 @@ class Sensitivity(Result):
     def _footer(self) -> list[str]:
         cells = count_noun(self.n_observed, "observed cell")
         footer = [f"{cells}; {self.level:.0%} intervals, {self.intervals}", *self.notes]
+        if self.doubt is not None:
+            footer.append(f"not reliable, a check failed: {self.doubt}")
         if others := [name for name in self.estimators if name != self._main_estimator()]:
             footer.append(f"rows of {', '.join(others)}: to_frame()")
         if len(self.models) > 1:

@@ -306,7 +306,9 @@ def _encode_array(array: npt.NDArray[Any]) -> bytes:
 def _decode_array(content: bytes, name: str) -> npt.NDArray[Any]:
     array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     if array.dtype.kind not in "biuf" or not array.dtype.isnative:
-        raise ValueError(f"{name} has the type {array.dtype}")
+        raise ValueError(
+            f"{name} has the type {array.dtype}, not bool, int or float in native byte order"
+        )
     is_missing = np.isnan(array) if array.dtype.kind == "f" else np.zeros(0, bool)
     if is_missing.any():
         index = ", ".join(map(str, np.argwhere(is_missing)[0]))

@@ -375,6 +375,8 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         parts = self._split(point)
         for name in parts.keys() & set(NOISE_PARTS):
             parts[name] = parts[name] - parts[name].mean()
+        if "constant" in parts:
+            parts["constant"] = float(parts["constant"])
         return replace(self.center, **parts)
 
 

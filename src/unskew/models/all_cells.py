@@ -45,7 +45,7 @@ class AllCellsRecommender(FitOptions, FactorRecommender):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
-        engine: str | Engine = "local",
+        engine: str | Engine = "auto",
     ) -> Self:
         """Fit to all cells of the log's users and items.
 

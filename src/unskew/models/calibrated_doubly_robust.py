@@ -13,12 +13,13 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import WeightTransform, transform_weights, weighted_mean
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import (
     CLIP_QUANTILE,
     HeldOutImputation,
     HeldOutParts,
-    imputation_weight,
+    find_imputation_weight,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.settings import Instance, WholeNumber, setting
@@ -77,8 +78,18 @@ class CalibratedDoublyRobust(RatingFactorization):
     lines_: Matrix = field(init=False)
     risk_: float = field(init=False)
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Fit to a log and the propensities of its cells."""
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        engine: str | object = "auto",
+    ) -> Self:
+        """Fit to a log and the propensities of its cells.
+
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
+        """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         Instance(MatrixFactorization, allow_none=True)("imputer", self.imputer)
@@ -92,7 +103,13 @@ class CalibratedDoublyRobust(RatingFactorization):
             imputation = HeldOutImputation.fit(
                 self.imputer or MatrixFactorization(),
                 log,
-                imputation_weight("dr-jl", self.propensities_, log.n_cells),
+                find_imputation_weight(
+                    self.imputer,
+                    "dr-jl",
+                    log,
+                    self.propensities_,
+                    random_state=self.random_state,
+                ),
                 parts,
                 workers,
                 dtype=self.dtype,

@@ -371,8 +371,7 @@ class MatrixFactorization(RatingFactorization):
             )
         if self.l2 == "auto":
             raise UsageError(
-                f"`engine={name!r}` cannot choose `l2` from the log, which `l2='auto'`, the "
-                "default, asks for.",
+                f"`engine={name!r}` cannot choose `l2` from the log, as the default does.",
                 parameter="l2",
                 value="auto",
                 remedy="Pass a number, such as the `l2_` of a local fit to a sample of the users.",

@@ -16,6 +16,7 @@ from unskew.errors import BadPropensityError, UnknownIdError, UsageError
 from unskew.factorization.automatic import find_offset_ridges, fit_offsets
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -85,6 +86,7 @@ class RandomSampleFactorization(RatingFactorization):
         propensities: PropensitiesLike | None = None,
         *,
         mcar: Ratings | None = None,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log and to ratings of random cells.
 
@@ -99,7 +101,10 @@ class RandomSampleFactorization(RatingFactorization):
         mcar
             Ratings of cells that were drawn at random, of users and items of the log. Without them
             this is :class:`MatrixFactorization`.
+        engine
+            ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         pooled = PooledRatings.of(log, propensities, mcar)

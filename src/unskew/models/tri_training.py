@@ -25,6 +25,7 @@ from unskew.factorization.checkpoints import (
 )
 from unskew.factorization.penalty import Penalty
 from unskew.models import RECOMMENDERS
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import progress_line
@@ -102,12 +103,15 @@ class TriTraining(FactorRecommender):
         *,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log, weighted by inverse propensities if they are passed.
 
         ``checkpoint`` and ``checkpoint_every`` are those of :class:`DoublyRobustFactorization`.
         The first fits of the three models are written every so many steps, and every round.
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         Instance(MatrixFactorization, allow_none=True)("model", self.model)

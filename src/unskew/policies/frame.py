@@ -170,11 +170,11 @@ def _add_up(
         query = SumQuery.of(plan, complete, totals)
         table = query.run(log, totals, complete)
         if not (table["has_shared_slot"].any() or table["has_gap"].any()):
-            require_whole_requests(table, needs)
+            require_whole_requests(table, needs, log)
             return query.read(table, totals)
     query = SumQuery.of(plan, columns, totals)
     table = query.run(log, totals, columns)
-    require_whole_requests(table, needs)
+    require_whole_requests(table, needs, log)
     return query.read(table, totals)
 
 

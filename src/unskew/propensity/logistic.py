@@ -268,7 +268,7 @@ class LogisticPropensity(CovariatePropensityModel):
         group_sizes: Mapping[Any, int] | None = None,
         item: str | None = None,
     ) -> Self:
-        """Fit the model to a log that stays in its frame or data base.
+        """Fit the model to a log that stays in its frame or database.
 
         Users of one group share their covariates, so the number of ratings of each group and item
         is all that is read. Without a group, all users are alike. The model needs one penalty

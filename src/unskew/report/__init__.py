@@ -94,8 +94,21 @@ def write_headline(text: str) -> str:
 
 
 def draw(kind: str, result: Any, ax: Any, **options: Any) -> Any:
-    """The matplotlib figure of a result, in the axes ``ax`` or in a new figure."""
-    declaration = PAGES.find(kind)
-    if "draw" not in declaration.traits:
-        raise UsageError(f"a result of the kind {kind!r} cannot be drawn with matplotlib.")
-    return declaration.traits["draw"](json.loads(result.to_json()), ax, **options)
+    """The matplotlib figure of a result, in the axes ``ax`` or in a new figure.
+
+    Without a trait ``draw`` it has the charts of the first section of the page that matplotlib
+    can draw.
+    """
+    record: Record = json.loads(result.to_json())
+    declaration = PAGES.find(kind) if kind in PAGES else None
+    if declaration is not None and "draw" in declaration.traits:
+        return declaration.traits["draw"](record, ax, **options)
+    from unskew.report.figures import draw_charts, is_drawable
+
+    for section in () if declaration is None else declaration.target(record).sections:
+        if charts := [chart for chart in section.charts if is_drawable(chart.content)]:
+            return draw_charts(charts, ax)
+    raise UsageError(
+        f"a result of the kind {kind!r} has no figure.",
+        remedy="Use to_html(), to_frame() or print().",
+    )

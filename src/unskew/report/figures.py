@@ -232,6 +232,11 @@ def draw_content(content: ChartContent, axes: Axes) -> None:  # noqa: ARG001
     raise UsageError(f"matplotlib figures have no {type(content).__name__} charts.")
 
 
+def is_drawable(content: ChartContent) -> bool:
+    """Whether a figure can have this kind of chart; a heat map of settings is for pages alone."""
+    return draw_content.dispatch(type(content)) is not draw_content.dispatch(object)
+
+
 @draw_content.register(Forest)
 def draw_forest(forest: Forest, axes: Axes) -> None:
     """Rows from top to bottom. A named group is labelled once, in the middle of its rows."""
@@ -255,7 +260,14 @@ def draw_forest(forest: Forest, axes: Axes) -> None:
     axes.set_yticks(ticks, [shorten(label, MAX_LABEL) for label in labels])
     axes.set_ylim(y - GROUP_GAP - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.25)
-    axes.set_xlabel(forest.axis.title)
+    sides = (
+        ""
+        if forest.sides is None
+        else "← {} better | {} better →\n".format(
+            *(shorten(name, MAX_LABEL) for name in forest.sides)
+        )
+    )
+    axes.set_xlabel(f"{sides}{forest.axis.title}")
 
 
 def _draw_row(row: ForestRow, height: float, axes: Axes) -> None:

@@ -67,11 +67,19 @@ COLUMNS = {"low": "least", "high": "largest", "ci_low": "lower limit", "ci_high"
 
 def draw_sensitivity(record: Record, ax: Any, *, metric: str, estimator: str) -> Figure | None:
     """One panel for each kind of change, for one metric by one estimator."""
-    clipped, odds = _split_changes(
-        select(record["rows"], {"metric": metric, "estimator": estimator})
-    )
-    charts = [clip_chart(clipped, record["level"])] if clipped else []
-    charts += [odds_chart(odds, record["level"])] if odds else []
+    rows = select(record["rows"], {"metric": metric, "estimator": estimator})
+    return _draw_changes(rows, record["level"], ax)
+
+
+def draw_robustness(record: Record, ax: Any) -> Figure | None:
+    """One panel for each kind of change of the difference."""
+    return _draw_changes(record["shifts"], record["level"], ax)
+
+
+def _draw_changes(rows: Rows, level: float, ax: Any) -> Figure | None:
+    clipped, odds = _split_changes(rows)
+    charts = [clip_chart(clipped, level)] if clipped else []
+    charts += [odds_chart(odds, level)] if odds else []
     return draw_charts(charts, ax)
 
 
@@ -87,11 +95,13 @@ def build_sensitivity_page(record: Record) -> Page:
     columns = label_columns(record["rows"], {name: name for name in RISK})
     table = make_table("All estimates under all changes", columns | list_changes(record["rows"]))
     notes = tuple(to_sentence(text) for text in record["notes"])
+    leaders = record.get("leaders")  # not in records of 0.1.0
+    movements = _write_headline(select(rows, {"metric": metric}), metric)
     return Page(
-        ((_write_headline(select(rows, {"metric": metric}), metric), True),),
+        ((movements, True),) if leaders is None else _robustness_headline(leaders),
         f"{describe_metric(metric)} by {estimator_label(main)}, from "
         f"{count_noun(record['n_observed'], 'logged rating')}. "
-        "The table has all estimators.",
+        f"{'' if leaders is None else f'{movements} '}The table has all estimators.",
         (
             Tile(format_count(record["n_observed"]), "logged ratings"),
             Tile(str(len(record["models"])), "models"),
@@ -236,6 +246,7 @@ def _name_measure(rows: Rows) -> str:
     "robustness",
     label="Robustness",
     summary="How wrong the propensities would have to be to reverse a comparison.",
+    traits={"draw": draw_robustness},
 )
 def build_robustness_page(record: Record) -> Page:
     table = make_table("The difference under all changes", list_changes(record["shifts"]))

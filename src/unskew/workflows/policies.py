@@ -75,10 +75,17 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
         rows_at_once=WHOLE_FILE if request.estimate_examination else ROWS_AT_ONCE,
     )
     examination: object = request.examination or None
+    if request.cell != PositionBias.cell and not request.estimate_examination:
+        raise UsageError(
+            "`cell` says how to estimate an examination curve, but none is estimated.",
+            parameter="cell",
+            value=request.cell,
+            remedy="Pass `estimate_examination=True`, or leave it out.",
+        )
     if request.estimate_examination:
         _refuse_two_curves(request)
         shown = next(parts)
-        examination, parts = PositionBias().fit(shown), iter([shown])
+        examination, parts = PositionBias(request.cell).fit(shown), iter([shown])
     plan = PolicyPlan(
         check_targets(targets),
         request.estimators or None,
@@ -143,7 +150,7 @@ def _evaluate_with_duckdb(
         if request.probability is not None:
             numbers.append(request.probability)
         return evaluate_policies_frame(
-            file.select(numbers),
+            file.select(numbers, flags=[columns["reward"]]),
             targets,
             **names,
             probability=request.probability,

@@ -20,10 +20,10 @@ from unskew.estimators.frame_variance import (
     LevelSums,
     SecondMoments,
     StrataSums,
-    UnitSums,
     pool_variance,
 )
 from unskew.estimators.observed import find_weight_derivative
+from unskew.estimators.sums import Sums
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column, constant
 from unskew.evaluation.backends.narwhals.log import SQUARED_WEIGHT
 from unskew.evaluation.backends.narwhals.sums import (
@@ -82,10 +82,12 @@ class StrataTerms:
             product = column(centred(first)) * column(centred(second))
             terms.add_unit_term(unit, unit_total(unit, first, second), product)
 
-    def read_units(self, totals: Totals, reader: TotalsReader, n: Mapping[Unit, int]) -> Any:
+    def read_units(
+        self, totals: Totals, reader: TotalsReader, n: Mapping[Unit, int]
+    ) -> tuple[Sums, ...]:
         """The sums over units of their centred contributions."""
         return tuple(
-            UnitSums(
+            Sums(
                 np.array([totals.get(unit_total(unit, name), 0.0) for name in reader.columns]),
                 read_matrix(reader, totals, lambda *pair, unit=unit: unit_total(unit, *pair)),
                 n[unit],
