@@ -132,9 +132,7 @@ def test_a_saved_calibration_to_groups_is_the_same(tmp_path: Any) -> None:
     model.save(tmp_path / "model.unskew")
     again, options = load(tmp_path / "model.unskew"), {"item": "film.id", "name": "p"}
 
-    one, other = (
-        read_column(each.predict_frame(frame, **options), "p") for each in (model, again)
-    )
+    one, other = (read_column(each.predict_frame(frame, **options), "p") for each in (model, again))
     assert one.tolist() == other.tolist()
     result = evaluate_frame(
         frame,
