@@ -24,7 +24,7 @@ from unskew.policies.examination import (
     ClickTable,
     estimate_all_pairs,
     estimate_conditional,
-    leave_out_clusters,
+    remove_clusters,
 )
 from unskew.policies.position_bias import Method, PositionBias, _find_degrees
 from unskew.simulation import simulate_impressions
@@ -196,7 +196,7 @@ def test_a_cluster_that_decides_counts_as_if_it_were_left_out() -> None:
     table = draw_pairs(8, np.random.default_rng(0))
     curve, influence = estimate_conditional(table)
 
-    adjusted = leave_out_clusters(table, curve, influence)
+    adjusted = remove_clusters(table, curve, influence)
 
     for cell in range(table.n_cells):
         without, _ = estimate_conditional(table.take(np.arange(table.n_cells) != cell))
@@ -212,7 +212,7 @@ def test_intervals_from_few_items_cover_the_truth(n_items: int) -> None:
     for _ in range(200):
         table = draw_pairs(n_items, rng)
         curve, influence = estimate_conditional(table)
-        adjusted = leave_out_clusters(table, curve, influence)
+        adjusted = remove_clusters(table, curve, influence)
         error = np.sqrt(n_items / (n_items - 1) * np.square(adjusted).sum(axis=0))
         width = [t_quantile(0.95, each) for each in _find_degrees(adjusted, n_items - 1)] * error
         covered.append(np.abs(curve - truth)[1:] <= width[1:])

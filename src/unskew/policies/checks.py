@@ -126,16 +126,16 @@ def make_checks(sums: TermSums, summaries: Mapping[str, Vector]) -> tuple[Weight
         mean = estimate.of(index, level=LEVEL)
         checks.append(
             WeightCheck(
-                policy,
-                kind,
-                int(position) or None,
-                mean.value,
-                mean.std_error,
-                mean.value - MAX_ERRORS * mean.std_error,
-                mean.high,
-                int(n_positive),
-                float(total**2 / squares) if squares > 0 else 0.0,
-                float(largest),
+                policy=policy,
+                weight=kind,
+                position=int(position) or None,
+                mean=mean.value,
+                std_error=mean.std_error,
+                low=mean.value - MAX_ERRORS * mean.std_error,
+                high=mean.high,
+                n_positive=int(n_positive),
+                effective=float(total**2 / squares) if squares > 0 else 0.0,
+                largest=float(largest),
             )
         )
     return tuple(checks)

@@ -20,7 +20,7 @@ from unskew.policies.examination import (
     estimate_all_pairs,
     estimate_conditional,
     estimate_swaps,
-    leave_out_clusters,
+    remove_clusters,
     require_identified,
     sum_influence,
 )
@@ -242,7 +242,7 @@ class PositionBias(Configurable):
             n_clusters = shown.n_users
             influence = sum_influence(shown, cell, log_curve, shown.user, n_clusters)
         else:
-            influence = leave_out_clusters(clicked, log_curve, influence)
+            influence = remove_clusters(clicked, log_curve, influence)
         n_others = max(n_clusters - 1, 1)
         covariance: Matrix = n_clusters / n_others * influence.T @ influence
         most = n_others if self.method == "conditional" else min(n_others, self.n_bootstrap - 1)

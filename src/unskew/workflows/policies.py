@@ -88,18 +88,18 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
         shown = next(parts)
         examination, parts = PositionBias(request.cell).fit(shown), iter([shown])
     plan = PolicyPlan(
-        check_targets(targets),
-        request.estimators or None,
-        candidates,
-        _read_excluded(request),
-        _find_logging(request),
-        None if examination is None else read_examination(examination),
-        _find_regression(request),
-        request.slot_worth,
-        request.cluster,
-        request.level,
-        request.transform,
-        find_curve(examination),
+        targets=check_targets(targets),
+        estimators=request.estimators or None,
+        candidates=candidates,
+        exclude=_read_excluded(request),
+        logging=_find_logging(request),
+        examination=None if examination is None else read_examination(examination),
+        regression=_find_regression(request),
+        slot_worth=request.slot_worth,
+        cluster=request.cluster,
+        level=request.level,
+        transform=request.transform,
+        curve=find_curve(examination),
     )
     return plan.evaluate(parts)
 
