@@ -36,7 +36,7 @@ class LogParts:
         number = np.random.default_rng(random_state).permutation(len(log)) % n_parts
         return cls(number, n_parts)
 
-    def leave_out(self, part: int) -> BoolVector:
+    def training_rows(self, part: int) -> BoolVector:
         """The ratings that a fit may see which leaves this part out."""
         if self.n_parts == 1:
             return np.ones(self.number.size, bool)
@@ -49,7 +49,7 @@ class LogParts:
         With propensities that are right, the weighted sum over a part estimates the sum over all
         cells of the same function, because the function does not depend on the part.
         """
-        features = [of_fit(self.leave_out(part)) for part in range(self.n_parts)]
+        features = [of_fit(self.training_rows(part)) for part in range(self.n_parts)]
         shares = np.bincount(self.number, minlength=self.n_parts) / self.number.size
         totals = np.sum([s * each.totals for s, each in zip(shares, features, strict=True)], axis=0)
         on_log = self.pick([each.on_log for each in features])

@@ -396,8 +396,8 @@ class DoublyRobustFactorization(RatingFactorization):
                 initial_factors=None,
                 is_part=True,
             )
-            found, _ = self._run_round(rest, None, workers, None, None)
-            return BalanceFeatures.of_predictions(training.log, found.factors)
+            fitted, _ = self._run_round(rest, None, workers, None, None)
+            return BalanceFeatures.of_predictions(training.log, fitted.factors)
 
         return LogParts.draw(training.log, self.random_state).balance_features(of_fit)
 
