@@ -15,6 +15,7 @@ from known_propensity import every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import (
     BadPropensityError,
+    BadRatingError,
     PropensityWarning,
     UniverseError,
     UnknownIdError,

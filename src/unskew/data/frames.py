@@ -135,7 +135,9 @@ def id_column(
     column = frame.get_column(name)
     is_missing = column.is_null().to_numpy()
     try:
-        ids = column.to_numpy()
+        # NumPy has no 128 bits, and polars before 1.39 panics at them, which nothing can catch.
+        has_large_ids = column.dtype in (nw.Int128, nw.UInt128)
+        ids = object_array(column.to_list()) if has_large_ids else column.to_numpy()
     except Exception:  # libraries raise errors of any type for types that NumPy does not have
         ids = object_array(column.to_list())
     if ids.dtype.kind == "f":
@@ -157,7 +159,7 @@ def index_ids(native: object) -> Ids | None:
 
     None if it is just 0, 1, 2, ..., or if there is none.
     """
-    return _leave_out_range(_read_index(native))
+    return _drop_range(_read_index(native))
 
 
 def matrix_ids_of(native: object) -> tuple[Ids | None, Ids | None]:
@@ -169,7 +171,7 @@ def matrix_ids_of(native: object) -> tuple[Ids | None, Ids | None]:
     if index is None or not is_frame(native):
         return None, None
     columns = as_ids(cast(Any, native).columns.to_numpy())
-    return _leave_out_range(index), _leave_out_range(columns)
+    return _drop_range(index), _drop_range(columns)
 
 
 def frame_of_series(values: object) -> object:
@@ -178,7 +180,7 @@ def frame_of_series(values: object) -> object:
     return view.to_frame().to_native() if isinstance(view, nw.Series) else values
 
 
-def _leave_out_range(labels: Ids | None) -> Ids | None:
+def _drop_range(labels: Ids | None) -> Ids | None:
     """The labels; None if they are 0, 1, 2, ..."""
     is_range = (
         labels is not None
@@ -192,7 +194,8 @@ def series_labels(values: object) -> Ids | None:
     """The index of a pandas Series; None for what is no Series, or has no index."""
     if isinstance(values, np.ndarray | list | tuple | None):  # most are, and it takes no time
         return None
-    return None if is_frame(values) else _read_index(values)
+    view = nw.from_native(cast(Any, values), series_only=True, pass_through=True)
+    return _read_index(values) if isinstance(view, nw.Series) else None
 
 
 def _read_index(native: object) -> Ids | None:
@@ -290,14 +293,14 @@ def check_matrix_order(matrix: object, users: Ids, items: Ids, *, parameter: str
     ):
         if labels is None or np.array_equal(labels, ids) or not _have_same_values(labels, ids):
             continue
-        place = int((labels != ids).argmax())
+        index = int((labels != ids).argmax())
         argument = "index" if kind == "user" else "columns"
         raise DataError(
             f"the labels of the {side}s of `{parameter}` are the {kind}s of the log in another "
-            f"order; the first difference is {side} {place}: {format_id(labels[place])}, not "
-            f"{format_id(ids[place])}.",
+            f"order; the first difference is {side} {index}: {format_id(labels[index])}, not "
+            f"{format_id(ids[index])}.",
             parameter=parameter,
-            where=f"{side} {place}",
+            where=f"{side} {index}",
             remedy=f"Bring them into the order of log.{kind}s with "
             f".reindex({argument}=log.{kind}s).",
         )
@@ -620,7 +623,7 @@ def look_up(frame: LazyFrame, column: str, table: Mapping[float, float], name: s
 def count_occurrences(
     frame: LazyFrame, column: str, other: LazyFrame, key: str, name: str
 ) -> LazyFrame:
-    """Add the column ``name``: how often the value of ``column`` is the ``key`` of ``other``."""
+    """Add the column ``name``: how many rows of ``other`` have the value as ``key``."""
     counts = (
         other.group_by(key)
         .agg(nw.len().alias(name))

@@ -374,14 +374,14 @@ class DoublyRobustFactorization(RatingFactorization):
         solved = solution.parameters
         factors = solved.plus(imputed) if self.penalizes == "correction" else solved
         finished = _Round(
-            number,
-            imputed,
-            imputed_on_log,
-            weight,
-            solved,
-            factors,
-            penalty,
-            solution.stop_reason,
+            number=number,
+            imputed=imputed,
+            imputed_on_log=imputed_on_log,
+            weight=weight,
+            solved=solved,
+            factors=factors,
+            penalty=penalty,
+            stop_reason=solution.stop_reason,
         )
         return finished, history
 

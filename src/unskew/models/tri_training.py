@@ -139,7 +139,7 @@ class TriTraining(FactorRecommender):
                 last = _fit_starts(starts, log, weight, workers, penalty, saved)
             stepping = copy(model).set_params(max_iter=self.n_steps)
             improve = partial(stepping._solve, workers=workers, penalty=penalty)
-            of_labels = penalty.scaled(NOISE_OF_LABELS) if model.l2 == "auto" else penalty
+            label_penalty = penalty.scaled(NOISE_OF_LABELS) if model.l2 == "auto" else penalty
             for number in range(len(agreed), self.n_rounds):
                 first, second = last.first, last.second
                 labelled, share = self._label_cells(log, first, second, rng)
@@ -148,7 +148,7 @@ class TriTraining(FactorRecommender):
                 both, half = _join(log, labelled), np.concatenate([weight, equal]) / 2
                 last = _ThreeModels(
                     improve(
-                        labelled, equal, initial_factors=last.final, penalty=of_labels
+                        labelled, equal, initial_factors=last.final, penalty=label_penalty
                     ).parameters,
                     improve(both, half, initial_factors=first).parameters,
                     improve(both, half, initial_factors=second).parameters,
