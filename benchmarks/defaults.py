@@ -1,6 +1,7 @@
 """Every recommender of ratings with its default settings, before and after a change of defaults.
 
     python benchmarks/defaults.py --json after.json [--only NAME ...] [--worlds NAME ...]
+    python benchmarks/defaults.py --worlds stress [--seeds 6 7 8]    worlds hard for defaults
     PYTHONPATH=OLD/src python benchmarks/defaults.py --json before.json     OLD: an older checkout
     python benchmarks/defaults.py --compare before.json after.json
 
@@ -9,6 +10,8 @@ test of Coat without the cells that are also in its training log. Propensities a
 Bayes with 1,000 random ratings, on Coat the published ones. Errors are squared errors over all
 cells (Coat: over the test). Intervals of simulated worlds and MovieLens are over draws of the log
 (Student's t), those of Coat over test users; differences are paired. Data come from $UNSKEW_DATA.
+Worlds are named in full or by the word before the colon. Those of "stress" (decision 026) run only
+if named.
 """
 
 from __future__ import annotations
@@ -67,6 +70,70 @@ SIMULATED = {
     "sim: sparse": (1000, 500, 0.01, 0.5, 0.7, 0.5),
 }
 """Users, items, density, alpha of the selection, standard deviations of noise and of factors."""
+FIVE_STARS = np.arange(1, 6.0)
+
+
+@dataclass(frozen=True, slots=True)
+class StressRecipe:
+    """A log of about ``n_ratings`` of a matrix of offsets, four factors and noise.
+
+    The log propensity is ``slope`` times the standardised rating, ``bowl`` times its square, and
+    normal effects of items and users. The propensities are those of naive Bayes with ``n_sample``
+    random ratings; with 0 they are known.
+    """
+
+    users: int
+    items: int
+    sd: tuple[float, float, float, float]
+    """Standard deviations of user offsets, item offsets, factors and noise."""
+    mean: float
+    levels: np.ndarray
+    slope: float
+    popularity: float
+    activity: float
+    n_sample: int
+    n_ratings: int = 9_300
+    bowl: float = 0.0
+
+
+STRESS = {
+    "stress: hardly any signal": StressRecipe(
+        1000, 300, (0.25, 0.2, 0.15, 0.9), 2.2, FIVE_STARS, 0.9, 1.0, 0.8, 5000
+    ),
+    "stress: noise alone": StressRecipe(
+        1000, 300, (0.0, 0.0, 0.0, 0.95), 2.5, FIVE_STARS, 1.0, 0.7, 0.7, 5000
+    ),
+    "stress: ten items": StressRecipe(
+        2000, 10, (0.4, 0.4, 0.3, 0.8), 2.5, FIVE_STARS, 0.8, 0.3, 0.5, 1000
+    ),
+    "stress: -10 to 10": StressRecipe(
+        1000, 100, (2.0, 1.5, 2.0, 4.0), 0.0, np.arange(-10, 11.0), 1.0, 0.5, 0.5, 3000
+    ),
+    "stress: half stars": StressRecipe(
+        800, 400, (0.4, 0.35, 0.3, 0.8), 3.2, np.arange(0.5, 5.1, 0.5), 1.0, 1.0, 0.8, 1500
+    ),
+    "stress: 0 or 1": StressRecipe(
+        1000, 200, (0.2, 0.15, 0.15, 0.4), 0.35, np.arange(2.0), 0.9, 0.7, 0.7, 1000
+    ),
+    "stress: extreme weights": StressRecipe(
+        1000, 300, (0.45, 0.4, 0.4, 0.8), 2.5, FIVE_STARS, 2.2, 0.5, 0.5, 300
+    ),
+    "stress: selection by rating alone": StressRecipe(
+        1000, 100, (0.6, 0.4, 0.6, 0.7), 2.8, FIVE_STARS, 1.2, 0.0, 0.0, 1000, 10_000
+    ),
+    "stress: selection by rating and item": StressRecipe(
+        1000, 100, (0.5, 0.3, 0.5, 1.0), 2.6, FIVE_STARS, 1.2, 0.6, 0.3, 5000, 10_000
+    ),
+    "stress: 600 ratings": StressRecipe(
+        100, 60, (0.5, 0.4, 0.4, 0.7), 3.0, FIVE_STARS, 0.8, 0.3, 0.3, 200, 600
+    ),
+    "stress: long tail, known": StressRecipe(
+        1000, 300, (0.45, 0.4, 0.3, 0.8), 3.0, FIVE_STARS, 0.3, 2.0, 1.0, 0
+    ),
+    "stress: selection of extremes": StressRecipe(
+        1000, 200, (0.5, 0.4, 0.4, 0.8), 3.0, FIVE_STARS, 0.5, 0.5, 0.5, 2000, bowl=0.8
+    ),
+}
 MOVIELENS = {
     "MovieLens, strong selection": 0.25,
     "MovieLens, weak selection": 0.5,
@@ -76,7 +143,6 @@ COAT = "Coat, clean"
 N_SAMPLE = 1000
 NEEDS_SAMPLE = ("RandomSampleFactorization",)
 """Learners that are fitted with the random ratings too; worlds without them leave them out."""
-N_DRAWS = {"sim": 3, "Mov": 3, "Coa": 1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +172,11 @@ def draw_world(truth: Any, alpha: float, density: float, seed: int) -> World:
     user, item = np.divmod(np.unique(cells), truth.shape[1])
     ids = {"users": np.arange(truth.shape[0]), "items": np.arange(truth.shape[1])}
     sample = unskew.Ratings.from_arrays(user, item, truth[user, item], **ids)
+    return World(log, bayes, sample, errors_over(truth))
+
+
+def errors_over(truth: Any) -> Callable[[Any], np.ndarray]:
+    """The mean squared error of a model over all cells of each user."""
 
     def errors(model: Any) -> np.ndarray:
         items = np.arange(truth.shape[1])
@@ -115,7 +186,42 @@ def draw_world(truth: Any, alpha: float, density: float, seed: int) -> World:
         ]
         return np.array(blocks, dtype=np.float64)
 
-    return World(log, bayes, sample, errors)
+    return errors
+
+
+def draw_stress_world(name: str, seed: int) -> World:
+    recipe = STRESS[name]
+    rng = np.random.default_rng([seed, list(STRESS).index(name), 77])
+    shape = recipe.users, recipe.items
+    of_user, of_item, of_factors, of_noise = recipe.sd
+    score = recipe.mean + of_user * rng.standard_normal((recipe.users, 1))
+    score = score + of_item * rng.standard_normal((1, recipe.items))
+    sides = rng.standard_normal((recipe.users, 4)), rng.standard_normal((4, recipe.items))
+    score = score + of_factors / 2 * sides[0] @ sides[1] + of_noise * rng.standard_normal(shape)
+    truth = recipe.levels[np.abs(score[..., None] - recipe.levels).argmin(-1)]
+    standard = (truth - truth.mean()) / truth.std()
+    effect = recipe.slope * standard + recipe.bowl * (standard**2 - 1)
+    effect = effect + recipe.popularity * rng.standard_normal((1, recipe.items))
+    effect = effect + recipe.activity * rng.standard_normal((recipe.users, 1))
+    propensity = scale_to_total(np.exp(effect - effect.max()), recipe.n_ratings)
+    user, item = np.nonzero(rng.random(shape) < propensity)
+    ids = {"users": np.arange(recipe.users), "items": np.arange(recipe.items)}
+    log = unskew.Ratings.from_arrays(user, item, truth[user, item], **ids)
+    propensities: Any = propensity[user, item]
+    if recipe.n_sample:
+        sample = rng.choice(truth.ravel(), recipe.n_sample)
+        propensities = NaiveBayesPropensity().fit(log, mcar=sample)
+    return World(log, propensities, None, errors_over(truth))
+
+
+def scale_to_total(relative: np.ndarray, total: float) -> np.ndarray:
+    """Propensities of at most 0.95 that add up to ``total``."""
+    low, high = 1e-9, 1e9
+    for _ in range(100):
+        middle = np.sqrt(low * high)
+        is_low = np.minimum(middle * relative, 0.95).sum() < total
+        low, high = (middle, high) if is_low else (low, middle)
+    return np.minimum(low * relative, 0.95)
 
 
 def load_coat() -> World:
@@ -130,21 +236,29 @@ def load_coat() -> World:
     return World(coat.train, coat.propensities, None, errors)
 
 
-def draw_all(chosen: list[str] | None) -> Iterator[tuple[str, int, World]]:
+def draw_all(chosen: list[str] | None, seeds: list[int]) -> Iterator[tuple[str, int, World]]:
+    def is_chosen(name: str) -> bool:
+        if not chosen:
+            return name not in STRESS
+        return name in chosen or name.partition(":")[0] in chosen
+
     for name, (users, items, density, alpha, noise, factors) in SIMULATED.items():
-        for seed in range(N_DRAWS["sim"]) if not chosen or name in chosen else ():
+        for seed in seeds if is_chosen(name) else ():
             truth = simulate_ratings(users, items, noise, factors, seed)
             yield name, seed, draw_world(truth, alpha, density, seed)
+    for name in STRESS:
+        for seed in seeds if is_chosen(name) else ():
+            yield name, seed, draw_stress_world(name, seed)
     for name, alpha in MOVIELENS.items():
-        for seed in range(N_DRAWS["Mov"]) if not chosen or name in chosen else ():
+        for seed in seeds if is_chosen(name) else ():
             yield name, seed, draw_world(find_ground_truth(None).ratings, alpha, 0.05, seed)
-    if not chosen or COAT in chosen:
+    if is_chosen(COAT):
         yield COAT, 0, load_coat()
 
 
-def run(only: list[str] | None, worlds: list[str] | None) -> list[dict[str, Any]]:
+def run(only: list[str] | None, worlds: list[str] | None, seeds: list[int]) -> list[dict[str, Any]]:
     rows = []
-    for name, seed, world in draw_all(worlds):
+    for name, seed, world in draw_all(worlds, seeds):
         for learner, make in LEARNERS.items():
             if only and learner not in only:
                 continue
@@ -205,13 +319,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--worlds", nargs="*")
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--compare", nargs=2, type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.compare:
         compare(*(json.loads(path.read_text()) for path in options.compare))
         return
-    rows = run(options.only, options.worlds)
+    rows = run(options.only, options.worlds, options.seeds)
     if options.json:
         options.json.write_text(json.dumps(rows))
 

@@ -292,6 +292,7 @@ def main() -> None:
     )
     parser.add_argument("--sizes", nargs="+", default=["100K", "1M"])
     parser.add_argument("--only", default="", help="names or rows of models, with semicolons")
+    parser.add_argument("--skip", default="", help="names or rows of models to leave out")
     parser.add_argument("--kind", default="", help="recommender or propensity")
     parser.add_argument("--against", help="the folder src of another version")
     parser.add_argument("--rivals", action="store_true", help="also implicit and LightFM")
@@ -306,6 +307,8 @@ def main() -> None:
         return
     only = [name for name in options.only.split(";") if name]
     fits = [fit for fit in list_fits() if not only or fit.name in only or fit.label in only]
+    skipped = options.skip.split(";")
+    fits = [fit for fit in fits if not {fit.name, fit.label} & set(skipped)]
     fits = [fit for fit in fits if options.kind in ("", fit.kind)]
     compared = ["before, s"] if options.against else []
     columns = ["ratings", "kind", "model", *compared, "processor, s", "wall, s", "ratio to MF"]

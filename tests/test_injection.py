@@ -18,8 +18,10 @@ from unskew.evaluation import Monitor
 from unskew.model_selection import Learner
 from unskew.models import GlobalMean
 
-BAD = "<script>alert(1)</script>\x1b[31m"
+BAD = "<script>alert(1)</script>\x1b[31m\u202e"
 OTHER = "\x1b]0;x\x07<img src=x onerror=alert(1)>"
+CONTROLS = {"\x1b", "\x07", "\u202e"}
+"""Characters that steer a terminal, or reverse the text after them."""
 
 
 def make_log() -> unskew.Ratings:
@@ -101,13 +103,13 @@ def test_notebooks_get_no_script(result: Any) -> None:
 
     assert "<script>" not in html
     assert "<img" not in html
+    assert not CONTROLS & set(html)
 
 
 def test_terminals_get_no_escapes(result: Any) -> None:
     shown = repr(result)
 
-    assert "\x1b" not in shown
-    assert "\x07" not in shown
+    assert not CONTROLS & set(shown)
 
 
 def test_pages_get_no_script(result: Any, tmp_path: Path) -> None:
@@ -118,6 +120,7 @@ def test_pages_get_no_script(result: Any, tmp_path: Path) -> None:
 
     assert "<script>alert" not in text
     assert "<img src=x" not in text
+    assert not CONTROLS & set(text)
 
 
 def test_every_result_is_tried() -> None:

@@ -37,20 +37,19 @@ def text_table(columns: Mapping[str, Sequence[object]]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in zip(*aligned, strict=True))
 
 
-def escape_controls(text: str) -> str:
+def escape_controls(text: str, *, keep: str = "") -> str:
     r"""The text without characters that move the cursor, change colours or reverse the order.
 
-    Ids and names come from files. On a terminal such characters could hide or forge output.
+    Ids and names come from files. Such characters could hide or forge what a terminal or a page
+    shows. ``keep`` lists those that stay.
 
     >>> escape_controls("item \x1b[31m4"), escape_controls("a\nb"), escape_controls("a b")
     ('item \\x1b[31m4', 'a\\nb', 'a b')
     """
     if text.isprintable():
         return text
-    return "".join(
-        letter.encode("unicode_escape").decode() if _is_control(letter) else letter
-        for letter in text
-    )
+    controls = {letter for letter in set(text) - set(keep) if _is_control(letter)}
+    return text.translate({ord(each): each.encode("unicode_escape").decode() for each in controls})
 
 
 def is_unicode(text: str) -> bool:
@@ -79,7 +78,8 @@ def html_table(columns: Mapping[str, Sequence[object]]) -> str:
         for row in zip(*columns.values(), strict=True)
     )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return escape_controls(table)
 
 
 def html_preview(text: str, columns: Mapping[str, Sequence[object]], n_rows: int) -> str:

@@ -243,7 +243,7 @@ def test_arms_of_an_ab_test_need_no_probabilities(tmp_path: Path) -> None:
 
 def test_a_file_without_a_column_is_named_once(tmp_path: Path) -> None:
     path = str(tmp_path / "odd.csv")
-    write_table({"query": [1], "sku": [2]}, path)
+    write_table({"user": [1], "sku": [2]}, path)
 
     result = run("validate", "--impressions", path)
 
@@ -424,7 +424,8 @@ def test_a_log_of_one_user_names_the_option_that_helps(folder: Path) -> None:
     result = run("policy", "evaluate", str(path), *PROBABILITY, "--target", "p_new")
 
     assert result.exit_code == 2
-    assert "at least 2 users; the log has 1. Pass --cluster request if" in result.stderr
+    assert "the log has 1. Use a longer log." in result.stderr
+    assert "pass --cluster request" in result.stderr
 
 
 def test_a_file_of_numbers_without_a_header_is_told_so(folder: Path) -> None:
@@ -479,3 +480,58 @@ def test_an_examination_curve_can_be_estimated_from_the_log(tmp_path: Path) -> N
     assert "gives the curve that --estimate-examination estimates. Pass one" in both.stderr
     duckdb = run(*arguments, "--reader", "duckdb")
     assert "--estimate-examination needs the log" in duckdb.stderr
+    by_item = json.loads(run(*arguments, "--cell", "item", "--json").stdout)
+    coarse = unskew.evaluate_policies(
+        shown,
+        {"reversed": TargetRanking("reversed")},
+        examination=unskew.PositionBias(cell=("item",)).fit(shown),
+    )
+    assert by_item["rows"][1]["estimate"] == pytest.approx(coarse.value("reversed").estimate)
+    unused = run(*arguments[:-1], "--examination", "1,0.5,0.3", "--cell", "item")
+    assert unused.exit_code == 2
+    assert "Pass --estimate-examination, or" in unused.stderr
+
+
+@pytest.mark.parametrize("reader", ["memory", "duckdb"])
+def test_clicks_may_be_true_and_false(tmp_path: Path, columns: Columns, reader: str) -> None:
+    """So pandas writes a column of booleans."""
+    numbers = {}
+    for name, values in {
+        "as numbers": columns["clicked"],
+        "as words": ["True" if clicked else "false" for clicked in columns["clicked"]],
+    }.items():
+        path = tmp_path / "shown.csv"
+        write_table(columns | {"clicked": values}, str(path))
+        result = run(
+            *("policy", "evaluate", str(path), *PROBABILITY, "--target", "new=p_new"),
+            *("--reader", reader, "--json"),
+        )
+        assert result.exit_code == 0, result.output
+        numbers[name] = json.loads(result.stdout)["rows"]
+
+    assert numbers["as words"] == numbers["as numbers"]
+
+
+def test_other_words_are_no_clicks(tmp_path: Path, columns: Columns) -> None:
+    words = ["yes", *("True" for _ in columns["clicked"][1:])]
+    path = tmp_path / "shown.csv"
+    write_table(columns | {"clicked": words}, str(path))
+
+    result = run("validate", str(path), "--impressions")
+
+    assert "line 2, column 'clicked': found 'yes', expected a number" in result.output
+    assert "An item without a click has the reward 0: fill" in result.output
+
+
+def test_validation_lists_all_columns_that_are_missing(tmp_path: Path, columns: Columns) -> None:
+    path = tmp_path / "shown.csv"
+    write_table(
+        {f"my_{name}": values for name, values in columns.items()} | {"pos": columns["position"]},
+        str(path),
+    )
+
+    result = run("validate", str(path), "--impressions", "--user", "my_user_id")
+
+    assert "cannot be used as a log of impressions: 3 problems" in " ".join(result.output.split())
+    for role in ("request", "item", "reward"):
+        assert f"no column looks like the {role}" in result.output

@@ -231,3 +231,13 @@ def test_dates_of_one_type_come_back_as_dates() -> None:
     days = [dt.date(2020, 1, 2), dt.date(2020, 1, 1)]
 
     assert encode(as_ids(days))[1].tolist() == sorted(days)
+
+
+def test_one_long_text_does_not_give_its_room_to_all() -> None:
+    ids = ["x" * 10_000, *(str(number) for number in range(1000))]
+
+    assert as_ids(ids).dtype == object
+    assert as_ids(ids).tolist() == ids
+    assert as_ids(["ann", "bob", "x" * 200]).dtype.kind == "U"
+    codes, vocabulary = encode(as_ids(ids))
+    assert vocabulary[codes].tolist() == ids

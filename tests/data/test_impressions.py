@@ -16,7 +16,6 @@ from unskew.data.impressions import ProbabilityKind
 from unskew.errors import (
     BadImpressionError,
     BadPropensityError,
-    BadRatingError,
     ColumnError,
     DataError,
     EmptyLogError,
@@ -109,9 +108,24 @@ def test_a_click_without_an_impression_is_refused() -> None:
 @pytest.mark.parametrize(
     ("column", "values", "error", "message"),
     [
-        ("request_id", [7, None, 9, 9], BadRatingError, r"'request_id' has 1 missing id.* row 1"),
-        ("user_id", ["a", None, "b", "b"], BadRatingError, r"'user_id' has 1 missing id.* row 1"),
-        ("item_id", ["a", "b", None, "c"], BadRatingError, r"'item_id' has 1 missing id.* row 2"),
+        (
+            "request_id",
+            [7, None, 9, 9],
+            BadImpressionError,
+            r"'request_id' has 1 missing id.* row 1",
+        ),
+        (
+            "user_id",
+            ["a", None, "b", "b"],
+            BadImpressionError,
+            r"'user_id' has 1 missing id.* row 1",
+        ),
+        (
+            "item_id",
+            ["a", "b", None, "c"],
+            BadImpressionError,
+            r"'item_id' has 1 missing id.* row 2",
+        ),
         ("position", [1, 2, 2, 0], BadImpressionError, r"1 of 4 .* 0 at row 3\. The top .* is 1"),
         ("position", [1, 2.5, 2, 1], BadImpressionError, r"1 of 4 positions .* 2\.5 at row 1"),
         ("position", [1, 2, None, 1], BadImpressionError, r"nan at row 2\. Drop those rows"),

@@ -38,7 +38,8 @@ def executors(application: str) -> list[int]:
     return sorted(ids)
 
 
-def main() -> None:
+def open_session() -> Any:
+    """A cluster of two worker processes."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").config(
         "spark.ui.enabled", "false"
@@ -47,15 +48,38 @@ def main() -> None:
     builder = builder.config("spark.executor.memory", "1024m").config(
         "spark.sql.shuffle.partitions", "2"
     )
-    session = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+def make_frame(session: Any) -> Any:
+    """The same log in every process."""
     world = unskew.simulate(60, 45, density=0.15, alpha=0.4, random_state=2)
     columns = {"user_id": world.log.user, "item_id": world.log.item, "rating": world.log.rating}
-    frame = session.createDataFrame(
+    return session.createDataFrame(
         pa.table({**columns, "propensity": np.asarray(world.propensities)})
     )
-    whole = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(
-        frame, "propensity", engine=SparkEngine(n_blocks=4)
-    )
+
+
+def fit(frame: Any, **checkpoint: Any) -> unskew.MatrixFactorization:
+    """Twelve sweeps."""
+    model = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0)
+    return model.fit(frame, "propensity", engine=SparkEngine(n_blocks=4), **checkpoint)
+
+
+def compare(one: unskew.MatrixFactorization, other: unskew.MatrixFactorization) -> dict[str, bool]:
+    """Whether two fits are the same bit for bit."""
+    left, right = one.factors_, other.factors_
+    return {
+        "same_history": one.history_ == other.history_,
+        "same_users": bool((left.user_factors == right.user_factors).all()),
+        "same_items": bool((left.item_factors == right.item_factors).all()),
+    }
+
+
+def main() -> None:
+    session = open_session()
+    frame = make_frame(session)
+    whole = fit(frame)
 
     advance, killed, steps = SparkSweeps.advance, [], []
 
@@ -68,18 +92,13 @@ def main() -> None:
         return advance(solver, state)
 
     SparkSweeps.advance = advance_and_kill  # type: ignore[method-assign]
-    again = unskew.MatrixFactorization(3, 2.0, max_iter=12, tol=0.0).fit(
-        frame, "propensity", engine=SparkEngine(n_blocks=4)
-    )
+    again = fit(frame)
     alive = executors(session.sparkContext.applicationId)
-    one, other = whole.factors_, again.factors_
     summary = {
         "n_killed": len(killed),
         "is_gone": not set(killed) & set(alive),
         "n_steps": again.n_iter_,
-        "same_history": whole.history_ == again.history_,
-        "same_users": bool((one.user_factors == other.user_factors).all()),
-        "same_items": bool((one.item_factors == other.item_factors).all()),
+        **compare(whole, again),
         "n_rows": again.user_factors_frame.count(),
     }
     print(json.dumps(summary))

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+import unskew
 from unskew.engines import SparkEngine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "10_one_job_on_every_engine.py"
@@ -28,6 +29,7 @@ OPTIONS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.executor.memory": "1024m",
 }
+SAMPLE = {1.0: 60, 2.0: 50, 3.0: 40, 4.0: 30, 5.0: 20}
 NUMBERS = ["estimate", "std_error", "ci_low", "ci_high"]
 
 
@@ -51,6 +53,22 @@ def largest_difference(results: Any, expected: Any) -> float:
     )
 
 
+def study_users(rows: Any) -> list[float]:
+    """Numbers of metrics and of a diagnosis that need the log, here of some users, in memory."""
+    log = unskew.Ratings.from_frame(rows, user="customer", item="film", universe=(30, 40))
+    propensities = unskew.NaiveBayesPropensity().fit(log, mcar=SAMPLE)
+    result = unskew.evaluate(
+        log,
+        {"mf": rows, "dr": rows},
+        position={"mf": "mf_place", "dr": "dr_place"},
+        propensities=propensities,
+        metrics=["ndcg@10", "map@10", "mrr@10", "hit_rate@10", "auc"],
+        relevance_threshold=4,
+    )
+    weights = unskew.diagnose(log, {"nb": propensities})["nb"].weights.summary
+    return [*result.to_columns()["estimate"], weights.effective_sample_size]
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     example = runpy.run_path(str(EXAMPLE))
@@ -69,12 +87,18 @@ def main() -> None:
     results = evaluate(scored.cache())
     with TemporaryDirectory() as folder:
         page = results[0].to_html(Path(folder, "report.html")).read_text()
+    drawn = [
+        each.split_frame(frame, share=0.5, by="user")[1]
+        for each, frame in ((engine, scored), (example["engine"], example["scored"]))
+    ]
+    of_users, expected_of_users = study_users(drawn[0].toArrow().to_pandas()), study_users(drawn[1])
     pairs = zip(models, example["models"], strict=True)
     summary = {
         "session": type(session).__module__,
         "evaluation": largest_difference(results, example["results"]),
         "same_predictions": largest_difference(evaluate(same), example["results"]),
         "DuckDB": largest_difference(example["others"], example["results"]),
+        "of_users": float(np.max(np.abs(np.divide(of_users, expected_of_users) - 1))),
         "objective": max(abs(there.objective_ / here.objective_ - 1) for there, here in pairs),
         "same_lists": lists["film"].tolist() == expected["film"].tolist(),
         "n_recommended": len(lists),

@@ -12,7 +12,9 @@ import pytest
 import unskew
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
+from unskew.errors import MissingExtraError, UnskewError, UsageError
 from unskew.factorization import initialization
+from unskew.models import RECOMMENDERS
 from unskew.models.matrix_factorization import MatrixFactorization
 
 pytestmark = pytest.mark.filterwarnings(
@@ -83,3 +85,36 @@ def test_every_engine_reaches_the_same_optimum_from_the_same_start(
         fitted.recommend(LOG.users, k=3).items.tolist()
         == expected.recommend(LOG.users, k=3).items.tolist()
     )
+
+
+FITTED_BY = {
+    "disk": {"mf"},
+    "gpu": {"mf", "doubly-robust", "logistic", "relmf", "wmf"},
+    "spark": {"mf", "doubly-robust"},
+}
+"""The recommenders that each engine fits. The command line is tested in tests/workflows."""
+
+
+@pytest.mark.parametrize("engine", FITTED_BY)
+@pytest.mark.parametrize("name", RECOMMENDERS)
+def test_an_engine_fits_a_recommender_or_names_it_and_says_what_to_do(
+    name: str, engine: str
+) -> None:
+    """The log is of the wrong kind, so those that could be fitted end in another error."""
+    model = RECOMMENDERS.find(name).target()
+    with pytest.raises(UnskewError) as raised:
+        model.fit("a log", "propensity", engine=engine)
+
+    refusal = f"{type(model).__name__} cannot be fitted by engine='{engine}'. Use engine="
+    if not isinstance(raised.value, MissingExtraError):
+        assert (refusal in str(raised.value)) == (name not in FITTED_BY[engine])
+
+
+@pytest.mark.parametrize("engine", ["auto", "local", None])
+@pytest.mark.parametrize("name", RECOMMENDERS)
+def test_every_recommender_is_fitted_in_this_process(name: str, engine: str | None) -> None:
+    """None is no argument: the default is the same."""
+    model, options = RECOMMENDERS.find(name).target(), {"engine": engine} if engine else {}
+
+    with pytest.raises(UsageError, match=r"the log must be unskew\.Ratings, not list"):
+        model.fit([1, 2], **options)

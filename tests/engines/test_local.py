@@ -17,7 +17,7 @@ import unskew
 from unskew.data.frames import hash_ids, put_column
 from unskew.data.ratings import Ratings
 from unskew.engines import LocalEngine
-from unskew.errors import ColumnError, UsageError
+from unskew.errors import ColumnError, UnknownNameError, UsageError
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.ranking.positions import rank_cells
 
@@ -84,6 +84,20 @@ def test_a_generator_draws_the_seed_of_a_split() -> None:
     assert not rows_of(tests[1]).equals(rows_of(tests[0]))
     with pytest.raises(UsageError, match="random_state must be a whole number"):
         ENGINE.split_frame(FRAME, random_state="seed")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_whole_users_are_drawn_by_their_hash(library: str) -> None:
+    rest, sample = ENGINE.split_frame(LIBRARIES[library](FRAME), share=0.4, by="user")
+
+    is_drawn = np.array([hash_ids(user, 0) < 0.4 * 2**32 for user in FRAME["user_id"]])
+    for part, expected in ((rest, FRAME[~is_drawn]), (sample, FRAME[is_drawn])):
+        pd.testing.assert_frame_equal(
+            rows_of(part), rows_of(expected), check_dtype=False, check_exact=True
+        )
+    assert 10 < FRAME["user_id"][is_drawn].nunique() < 35
+    with pytest.raises(UnknownNameError, match="by"):
+        ENGINE.split_frame(FRAME, by="time")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -174,6 +188,8 @@ def test_clicks_are_made_of_ratings() -> None:
 
 
 def test_what_cannot_be_done_is_named() -> None:
+    with pytest.raises(UsageError, match="model must be a Recommender; got 'mf'"):
+        ENGINE.rank_frame("mf", FRAME)
     model = MatrixFactorization(**SETTINGS).fit(FRAME, "propensity", engine=ENGINE)
     with pytest.raises(ColumnError, match="the frame already has a column 'rating'"):
         ENGINE.predict_frame(model, FRAME, name="rating")

@@ -269,6 +269,27 @@ def test_a_worker_killed_in_the_middle_of_a_fit_changes_nothing() -> None:
     }
 
 
+@pytest.mark.slow
+def test_a_new_driver_continues_the_fit_of_a_killed_one_to_the_same_bits(tmp_path: Path) -> None:
+    script, state = Path(__file__).with_name("killed_driver.py"), str(tmp_path / "fit.state")
+    killed, done = (
+        subprocess.run(
+            [sys.executable, str(script), state, *options],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        for options in (["kill"], [])
+    )
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    assert done.returncode == 0, done.stderr[-3000:]
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary.pop("n_steps") < 12
+    assert summary == {"same_history": True, "same_users": True, "same_items": True}
+
+
 # Blocks
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 
 from unskew.errors import UsageError
+from unskew.estimators.intervals import Moments, conservative_limits
 from unskew.estimators.sequences import BernsteinSequence, SequenceClock, UnitMoments
 from unskew.types import Matrix, Vector
 
@@ -64,8 +67,14 @@ def test_it_is_too_early_below_an_effective_sample_size_of_100() -> None:
     assert clock.limits(1.0, 0.0, level=0.95) == (-math.inf, math.inf)
     assert clock.p_value(9.0, 0.1, level=0.95) == 1.0
     assert not SequenceClock(5_000, 5_000, 100.0).is_early
-    assert SequenceClock(1, 1, 100.0).p_value(0.0, 0.0, level=0.95) == 1.0
-    assert SequenceClock(1, 1, 100.0).p_value(2.0, 0.0, level=0.95) == 0.0
+
+
+def test_units_that_are_all_equal_so_far_prove_nothing() -> None:
+    """A rare unit that differs may come later: without clicks, a click rate of 0 is not certain."""
+    clock = SequenceClock(5_000, 5_000, 4_000)
+
+    assert clock.limits(0.0, 0.0, level=0.95) == (-math.inf, math.inf)
+    assert clock.p_value(2.0, 0.0, level=0.95) == 1.0
 
 
 def units(n: int, seed: int = 0) -> Matrix:
@@ -78,22 +87,77 @@ def test_moments_give_ips_and_snips_with_their_variances() -> None:
     x = units(400)
     moments = UnitMoments.empty(2).update(x)
 
-    value, covariance = moments.ratio()
+    value, covariance, of_errors = moments.ratio()
     snips = x[:, :2].sum(axis=0) / x[:, 2].sum()
     influence = (x[:, :2] - snips * x[:, 2:]) / x[:, 2].sum()
     np.testing.assert_allclose(value, snips)
     np.testing.assert_allclose(covariance, influence.T @ influence, rtol=1e-10)
+    require_equal_moments(of_errors, Moments.of(influence.T))
 
-    value, covariance = moments.mean(size=4)
+    value, covariance, of_errors = moments.mean(size=4)
     np.testing.assert_allclose(value, x[:, :2].mean(axis=0) / 4)
     np.testing.assert_allclose(covariance, np.cov(x[:, :2].T, bias=True) / 400 / 16, rtol=1e-10)
+    require_equal_moments(of_errors, Moments.of((x[:, :2].T / 4 - value[:, None]) / 400))
     assert moments.effective_size == pytest.approx(x[:, 2].sum() ** 2 / (x[:, 2] ** 2).sum())
 
     # Units without weight can be counted instead of stored.
     seen = x[x[:, 2] > 0]
-    few, of_few = UnitMoments.empty(2).update(seen).mean(n_units=400, size=4)
-    np.testing.assert_allclose(few, value)
-    np.testing.assert_allclose(of_few, covariance, rtol=1e-10)
+    few = UnitMoments.empty(2).update(seen).mean(n_units=400, size=4)
+    np.testing.assert_allclose(few.value, value)
+    np.testing.assert_allclose(few.covariance, covariance, rtol=1e-10)
+    require_equal_moments(few.moments, of_errors)
+
+
+def require_equal_moments(found: Moments, expected: Moments) -> None:
+    upper = np.triu_indices(len(expected.second))
+    for name in ("second", "third", "fourth"):
+        np.testing.assert_allclose(
+            getattr(found, name)[upper], getattr(expected, name)[upper], rtol=1e-9
+        )
+
+
+def test_moments_of_units_that_hardly_differ_are_not_too_small() -> None:
+    """Their fourth powers cancel: what is left is a rounding error, perhaps a negative one."""
+    weight = np.random.default_rng(1).exponential(3.0, 500)
+    delta = 1 + 1e-6 * np.random.default_rng(2).normal(size=500)
+    moments = UnitMoments.empty(1).update(np.column_stack([weight * delta, weight])).ratio().moments
+    z = weight * (delta - (weight * delta).sum() / weight.sum()) / weight.sum()
+
+    assert moments.fourth[0, 0] >= (z**4).sum()
+    assert abs(moments.third[0, 0]) >= abs((z**3).sum())
+
+
+@given(
+    degrees=st.floats(1, 1e4) | st.just(math.inf),
+    skewness=st.floats(-1, 1),
+    value=st.floats(-30, 30),
+    t=st.sampled_from([10, 300, 100_000]),
+)
+def test_limits_of_few_or_skewed_units_are_wider_and_agree_with_the_p_value(
+    degrees: float, skewness: float, value: float, t: int
+) -> None:
+    clock = SequenceClock(t, 1_000, 500)
+    shape: Any = {"level": 0.95, "degrees": degrees, "skewness": skewness}
+    low, high = clock.limits(value, 1.0, **shape)
+    plain = clock.limits(value, 1.0, level=0.95)
+    p_value = clock.p_value(value, 1.0, **shape)
+
+    assert low <= plain[0] + 1e-9
+    assert high >= plain[1] - 1e-9
+    assert p_value >= clock.p_value(value, 1.0, level=0.95) * (1 - 1e-9)
+    if min(abs(low), abs(high)) > 1e-6:
+        assert (p_value < 0.05) == (low > 0 or high < 0)
+    mirrored = clock.limits(-value, 1.0, **shape | {"skewness": -skewness})
+    assert mirrored == pytest.approx((-high, -low))
+
+
+def test_limits_are_the_ordinary_ones_at_the_level_of_the_multiplier() -> None:
+    clock = SequenceClock(700, 1_000, 500)
+    level = float(special.erf(clock.multiplier(0.95) / math.sqrt(2)))
+    shape = {"degrees": 12.0, "skewness": 0.2}
+
+    found = clock.limits(2.0, 0.1, level=0.95, **shape)
+    assert found == pytest.approx(conservative_limits(2.0, 0.1, level=level, **shape), rel=1e-6)
 
 
 def test_moments_of_disjoint_units_add_up_and_do_not_depend_on_batches() -> None:
@@ -107,7 +171,9 @@ def test_moments_of_disjoint_units_add_up_and_do_not_depend_on_batches() -> None
     assert whole.n_units == parts.n_units == added.n_units == 70_000
     assert np.array_equal(whole.total, parts.total)
     assert np.array_equal(whole.moment, parts.moment)
+    assert np.array_equal(whole.powers, parts.powers)
     np.testing.assert_allclose(added.moment, whole.moment)
+    np.testing.assert_allclose(added.powers, whole.powers)
 
 
 def test_no_weight_at_all_is_an_error() -> None:

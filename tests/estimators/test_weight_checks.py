@@ -46,6 +46,21 @@ def test_weights_that_do_not_add_up_to_the_universe(n_cells: int, share: str) ->
     assert f"add up to 20,000, but there are {n_cells:,} cells ({share}, " in warning
 
 
+def test_clipping_is_named_as_the_cause_of_too_small_a_sum() -> None:
+    log = unskew.Ratings.from_codes(
+        np.arange(2_000) % 100, np.arange(2_000) // 100, np.arange(2_000) % 5 + 1, shape=(100, 200)
+    ).with_universe((100, 200))
+    model = unskew.propensity.ClippedPropensity(
+        unskew.propensity.PopularityPropensity("user"), min_propensity=0.4
+    ).fit(log)
+
+    with pytest.warns(unskew.errors.PropensityWarning, match="of 100% of the rows were clipped"):
+        result = unskew.evaluate(log, np.full(2_000, 3.0), propensities=model, metrics=["mse"])
+    assert result.doubt == "the propensities do not fit this log"
+    assert not any("depend on the rating alone" in str(each) for each in result.problems())
+    assert f"not reliable, a check failed: {result.doubt}" in repr(unskew.sensitivity(result))
+
+
 def test_shares_of_the_log_and_of_all_cells() -> None:
     summary = WeightSummary.of(np.array([1.0, 3.0]), n_cells=8)
 

@@ -185,6 +185,21 @@ def test_users_and_items_that_count_once_each(make: Make) -> None:
     assert_same(from_frame(make(COLUMNS), **options), from_arrays(**options))
 
 
+@pytest.mark.parametrize("estimator", ["user_normalized", "item_normalized"])
+@pytest.mark.parametrize("cluster", [None, "user", "item", "both"])
+def test_an_estimator_alone_whose_units_are_not_the_clusters(cluster: Any, estimator: str) -> None:
+    """Clusters are counted although no sum of the estimator is over them."""
+    options = {"metrics": ["mse"], "estimators": [estimator], "cluster": cluster}
+
+    assert_same(from_frame(pl.DataFrame(COLUMNS), **options), from_arrays(**options))
+
+
+@pytest.mark.parametrize("metric", ["logged_ndcg@5", "logged_auc", "logged_user_auc", "ndcg@5"])
+def test_metrics_of_whole_lists_are_refused_by_name(metric: str) -> None:
+    with pytest.raises(UsageError, match=f"^{metric} reads all .* of a sample of the users if"):
+        from_frame(pl.DataFrame(COLUMNS), metrics=[metric], estimators=["naive"])
+
+
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda each: type(each).__name__)
 def test_weight_transforms_are_the_same_formulas(make: Make, transform: Any) -> None:
     options = {
@@ -607,7 +622,9 @@ def test_only_frames_are_accepted() -> None:
 
 
 def test_users_with_missing_items_have_no_full_ranking() -> None:
-    with pytest.raises(BadPredictionError, match="40 users have more or fewer than 50 rows"):
+    with pytest.raises(
+        BadPredictionError, match="40 users have more or fewer than 50 rows with a prediction"
+    ):
         evaluate_frame(
             pl.DataFrame(COLUMNS), prediction="a", metrics=["dcg"], universe=SPACE, is_complete=True
         )

@@ -182,6 +182,17 @@ def test_a_p_value_is_never_shown_as_zero() -> None:
     assert page.tiles[2].value == "< 0.001"
 
 
+def test_plain_averages_beat_nobody_over_all_cells(result: Evaluation) -> None:
+    first, second = result.models[:2]
+    metric = next(iter(result.metrics))
+    text = str(result.compare(first, second, metric=metric, estimator="naive"))
+
+    assert text.endswith("for ratings like those in the log, not for all cells")
+    assert "beats" not in text
+    assert "loses to" not in text
+    assert "ratings like those in the log" in repr(result.compare_all(estimator="naive"))
+
+
 def test_a_comparison_as_json_has_every_field() -> None:
     assert json.loads(comparison(0.5, higher_is_better=True).to_json()).keys() == {
         *("kind", "version"),

@@ -654,6 +654,7 @@ def test_the_evaluation_keeps_references_and_its_json_is_as_before(result: Evalu
         *("n_observed", "effective_sample_size", "mass", "top_share", "n_cells", "n_touched"),
         "is_balanced",
         "shared_variance",
+        "n_clipped",
         "fits_universe",
         "mass_z",
     }

@@ -46,11 +46,21 @@ def run(log: Ratings = LOG, propensities: Any = CHANCE, **options: Any) -> Evalu
 def test_users_are_the_units_by_default() -> None:
     plain, sequence = run(sequence=False, planned_size=None), run()
 
-    multiplier = SequenceClock(300, 300, 1e9).multiplier(0.95)
+    clock = SequenceClock(300, 300, 1e9)
     for before, after in zip(plain, sequence, strict=True):
         assert after.estimate == pytest.approx(before.estimate, rel=1e-12)
         assert after.std_error == pytest.approx(before.std_error, rel=0.01)
-        assert after.ci_high - after.estimate == pytest.approx(multiplier * after.std_error)
+        estimate = sequence.estimates[after.metric, after.estimator]
+        skewness = estimate.of(["a", "b"].index(after.model), level=0.95).skewness
+        limits = clock.limits(
+            after.estimate,
+            after.std_error,
+            level=0.95,
+            degrees=after.degrees,
+            skewness=skewness,
+        )
+        assert (after.ci_low, after.ci_high) == pytest.approx(limits)
+        assert after.ci_high - after.estimate >= clock.multiplier(0.95) * after.std_error
     comparison = sequence.compare("a", "b", metric="mae", estimator="snips")
     assert (comparison.p_value < 0.05) == (comparison.ci_low > 0)
     assert "valid at every look, planned size 300 users" in repr(sequence)

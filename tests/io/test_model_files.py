@@ -16,7 +16,7 @@ import pytest
 
 import unskew
 from unskew.data.ratings import Ratings
-from unskew.errors import ModelFileError, NotFittedError, UsageError
+from unskew.errors import ModelFileError, NotFittedError, UnskewError, UsageError
 from unskew.io.model_files import MANIFEST
 from unskew.models.baselines import Popularity
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -379,6 +379,12 @@ def test_a_manifest_that_cannot_be_followed(
         ),
         ("seen_items_", npy(np.full(11, -1)), "seen_items has other numbers than"),
         ("users_", b"3", "not a complete model file"),
+        ("users_", b'["ann", "bob", "ann"]', r"ids of users .*: they list 'ann' more than once"),
+        ("users_", b'["ann", "bob", null]', "ids of users cannot be used: one of them is missing"),
+        ("users_", b'["ann", "bob", NaN]', "ids of users cannot be used: one of them is missing"),
+        ("users_", b'["ann", "bob", ["cat"]]', "one of them is neither text nor a number"),
+        ("users_", b'["ann", "bob", {}]', "one of them is neither text nor a number"),
+        ("items_", npy(np.array([1, 2, 2, 4])), r"ids of items .*: they list 2 more than once"),
     ],
 )
 def test_arrays_that_do_not_go_together(path: Path, name: str, content: bytes, match: str) -> None:
@@ -520,6 +526,32 @@ def test_pickles_are_never_opened(path: Path, content: bytes) -> None:
 
     with pytest.raises(ModelFileError, match="not a complete model file"):
         unskew.load(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize(
+    "read",
+    [
+        unskew.load,
+        unskew.evaluation.Monitor.load,
+        lambda path: MatrixFactorization(1).fit(LOG, checkpoint=path),
+    ],
+    ids=["model", "monitor", "checkpoint"],
+)
+def test_a_pipe_or_device_is_refused_and_not_read(tmp_path: Path, read: Any) -> None:
+    """A pipe without a writer never ends, and neither does /dev/zero."""
+    os.mkfifo(tmp_path / "pipe")
+
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(UnskewError, match="it is a folder, a pipe or a device"):
+            read(path)
+
+
+def test_a_long_id_of_a_model_is_found(path: Path) -> None:
+    ids = ["x" * 100_000, "y", "z"]
+    rewrite(path, with_part("users_", json.dumps(ids).encode()))
+
+    assert unskew.load(path).users_.tolist() == ids
 
 
 def test_a_failing_write_leaves_the_old_file_whole(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
@@ -26,6 +28,7 @@ from unskew.errors import BadFileError, ColumnError, DataError, UsageError
 from unskew.io import duckdb_files
 from unskew.io.duckdb_files import open_relation
 from unskew.io.files import iterate_tables, read_delimited_fast, read_table, write_table
+from unskew.io.log_files import ColumnNames, extract_log
 from unskew.io.sources import FileSource
 from unskew.io.table import FileTable, require_column_names
 from unskew.io.text_files import read_delimited, read_json_lines
@@ -175,6 +178,10 @@ CSV: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "no rows": (HEADER, ()),
     "nothing": (b"", ()),
     "a long field": (HEADER + b"x" * 100_000 + b",1,1\n", ()),
+    "a field above the limit of the csv module": (HEADER + b"x" * 200_000 + b",1,1\n", ()),
+    "a field above the blocks of pyarrow": (HEADER + b"x" * 3_000_000 + b",1,1\n", ()),
+    "a quoted long field": (HEADER + b'"' + b"x," * 100_000 + b'",1,1\n', ()),
+    "a quote that is not closed, in a long file": (HEADER + b'"6,1,2\n' + MANY * 8, ()),
     "many rows": (HEADER + MANY, ()),
     "many rows, no header": (MANY, NAMES),
 }
@@ -393,6 +400,32 @@ def test_json_objects_without_common_keys_are_refused(tmp_path: Path) -> None:
     for read in (read_exactly, read_with_duckdb):
         with pytest.raises(BadFileError, match="8,000 different keys, and an object has 1 of them"):
             read(source)
+
+
+def test_the_limit_of_the_csv_module_stays_that_of_the_process(tmp_path: Path) -> None:
+    limit = csv.field_size_limit()
+
+    read_exactly(write_source(tmp_path, HEADER + b"x" * 200_000 + b",1,1\n", "csv", ()))
+
+    assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_one_long_id_takes_the_room_of_one(tmp_path: Path, form: str) -> None:
+    """Each id once had the room of the longest: 24 kilobytes took 4 gigabytes."""
+    users = ["x" * 100_000, *(f"u{number}" for number in range(999))]
+    columns = {"user_id": users, "item_id": ["a", "b"] * 500, "rating": [1.0, 2.0] * 500}
+    path = tmp_path / f"log.{form}"
+    write_table(columns, str(path))
+    tracemalloc.start()
+
+    log = extract_log(read_table(str(path)), ColumnNames()).ratings
+
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50e6 < 4 * 100_000 * 1000
+    assert set(log.users.tolist()) == set(users)
+    assert log.users[log.user].tolist() == users
 
 
 def test_a_nul_character_is_refused(tmp_path: Path) -> None:

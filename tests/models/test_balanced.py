@@ -18,8 +18,11 @@ from unskew.data.ratings import Ratings
 from unskew.errors import UnknownNameError, UsageError
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities
 from unskew.io.model_files import read_model
-from unskew.models.balanced import IPSV2, StableDR
+from unskew.models.balanced import IPSV2, BalancedFactorization, StableDR
+from unskew.models.cross_fitting import LogParts
+from unskew.models.imputation import fit_imputation, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
+from unskew.threads import Workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::unskew.errors.ConvergenceWarning")
 
@@ -146,6 +149,26 @@ def test_a_complete_log_is_balanced_by_ones(kind: type) -> None:
     np.testing.assert_array_equal(model.propensities_, np.ones(len(log)))
 
 
+def features_of_held_out_fits(once: BalancedFactorization) -> BalanceFeatures:
+    """phi of each rating by the fits that have left its quarter of the log out."""
+    parts = LogParts.draw(LOG, 0)
+    on_log, total = np.empty((len(LOG), 1)), 0.0
+    for part in range(4):
+        is_left = parts.number != part
+        rest, share = LOG.take(is_left), is_left.mean()
+        fitted = MatrixFactorization(3, 5.0).fit(rest, share * once.propensities_[is_left])
+        features = BalanceFeatures.of_predictions(LOG, fitted.factors_)
+        if once.balances == "imputed_losses":
+            weight = imputation_weight("dr-jl", share * P.values[is_left], LOG.n_cells)
+            imputed = fit_imputation(
+                None, rest, weight, Workers(1), dtype="float64", random_state=0
+            )
+            features = BalanceFeatures.of_imputed_losses(LOG, fitted.factors_, imputed)
+        on_log[~is_left] = features.on_log[~is_left]
+        total += float(features.totals[0]) * (~is_left).mean()
+    return BalanceFeatures(on_log, np.array([total]), LOG.n_cells, features.smallest)
+
+
 @pytest.mark.parametrize("kind", [IPSV2, StableDR])
 def test_the_fit_is_a_weighted_factorisation_with_balanced_propensities(
     kind: type, tmp_path: Path
@@ -154,11 +177,7 @@ def test_the_fit_is_a_weighted_factorisation_with_balanced_propensities(
     one_round = kind(3, 5.0, n_rounds=1).fit(LOG, P)
 
     assert (1 / model.propensities_).sum() == pytest.approx(LOG.n_cells, rel=1e-8)
-    features = (
-        BalanceFeatures.of_predictions(LOG, one_round.factors_)
-        if kind is IPSV2
-        else BalanceFeatures.of_imputed_losses(LOG, one_round.factors_, one_round.imputed_)
-    )
+    features = features_of_held_out_fits(one_round)
     np.testing.assert_allclose(
         model.propensities_, balance_propensities(P.values, features), rtol=1e-9
     )
@@ -171,6 +190,27 @@ def test_the_fit_is_a_weighted_factorisation_with_balanced_propensities(
     model.save(tmp_path / "model")
     again = read_model(tmp_path / "model", {kind.model.__name__: kind.model})
     assert np.array_equal(dense(again.factors_), dense(model.factors_))  # type: ignore[attr-defined]
+
+
+def test_fits_that_leave_a_part_out_do_not_see_its_ratings() -> None:
+    """A rating that changes leaves what the fit without its part predicts for it unchanged."""
+    parts = LogParts.draw(LOG, 0)
+    changed = replace(LOG, rating=np.where(parts.number == 2, 6 - LOG.rating, LOG.rating))
+
+    def of_fit(log: Ratings, is_left: np.ndarray) -> BalanceFeatures:
+        model = MatrixFactorization(3, 5.0).fit(log.take(is_left), P.values[is_left])
+        return BalanceFeatures.of_predictions(log, model.factors_)
+
+    before, after = (
+        parts.balance_features(lambda is_left, log=log: of_fit(log, is_left)).on_log[:, 0]  # type: ignore[misc]
+        for log in (LOG, changed)
+    )
+
+    np.testing.assert_array_equal(before[parts.number == 2], after[parts.number == 2])
+    assert (before[parts.number != 2] != after[parts.number != 2]).all()
+    short = LogParts.draw(LOG.take(np.arange(len(LOG)) < 40), 0)
+    assert short.n_parts == 1
+    assert short.exclude(0).all()
 
 
 def test_balance_starts_from_propensities() -> None:

@@ -15,10 +15,12 @@ from hypothesis.extra.numpy import arrays
 
 import unskew
 from enumeration import expectation, patterns
+from unskew import models
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPropensityError, PropensityWarning, UnknownNameError, UsageError
 from unskew.estimators.transforms import Clip, Dynamic, Switch
+from unskew.factorization.automatic import find_offset_ridges, fit_offsets
 from unskew.factorization.balancing import targeted_weight
 from unskew.factorization.majorize import DoublyRobustAbsoluteLoss
 from unskew.factorization.objective import scaled_ridge
@@ -30,7 +32,12 @@ from unskew.models.doubly_robust import (
     TDR,
     DoublyRobustFactorization,
 )
-from unskew.models.imputation import WEIGHTINGS, error_factor, imputation_weight
+from unskew.models.imputation import (
+    WEIGHTINGS,
+    error_factor,
+    find_imputation_weight,
+    imputation_weight,
+)
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.theory import estimator_bias
 
@@ -275,6 +282,76 @@ def test_weights_of_the_imputation_add_up_and_large_ones_are_lowered() -> None:
     np.testing.assert_allclose(imputation_weight("mrdr", np.ones(4), 20), 5.0)
 
 
+def test_the_default_imputer_takes_the_weights_that_predict_held_out_ratings() -> None:
+    """Squared weights of a noisy log lose to 1 / P; an imputer that is passed keeps them."""
+    rng = np.random.default_rng(3)
+    user, item = np.divmod(rng.choice(200 * 50, 2000, replace=False), 50)
+    rating = rng.normal(0, 0.3, 200)[user] + rng.normal(0, 1.0, user.size)
+    log = Ratings.from_codes(user.astype(np.int32), item.astype(np.int32), rating, shape=(200, 50))
+    propensity = np.exp(rng.uniform(np.log(0.01), 0, user.size))
+
+    def weight(imputer: MatrixFactorization | None, name: Any) -> np.ndarray:
+        return find_imputation_weight(imputer, name, log, propensity, random_state=0)
+
+    inverse = [
+        imputation_weight("dr-jl", propensity, log.n_cells, is_clipped=clips)
+        for clips in (True, False)
+    ]
+    chosen = weight(None, "dr-jl")
+    assert any(np.array_equal(chosen, each) for each in inverse)
+    np.testing.assert_array_equal(weight(None, "dr-bias"), chosen)
+    of_own = imputation_weight("dr-bias", propensity, log.n_cells)
+    np.testing.assert_array_equal(weight(MatrixFactorization(), "dr-bias"), of_own)
+    np.testing.assert_allclose(weight(None, "eib"), log.n_cells / len(log))
+
+
+def test_the_weights_that_are_chosen_have_the_least_error_of_held_out_ratings() -> None:
+    """By fits of offsets to three quarters, judged on the fourth with weights 1 / P."""
+    errors = {}
+    number = np.random.default_rng(0).permutation(len(LOG)) % 4
+    for name, clips in (("mrdr", True), ("dr-jl", True), ("dr-jl", False)):
+        weight = imputation_weight(name, P.values, LOG.n_cells, is_clipped=clips)  # type: ignore[arg-type]
+        errors[name, clips] = 0.0
+        for part in range(4):
+            rest, held = LOG.take(number != part), LOG.take(number == part)
+            inner = weight[number != part] / (number != part).mean()
+            predicted = fit_offsets(rest, inner, *find_offset_ridges(rest, inner), predicts=held)
+            square = np.square(held.rating - predicted)
+            errors[name, clips] += float(P.inverse[number == part] @ square)
+    name, clips = min(errors, key=errors.__getitem__)
+
+    chosen = find_imputation_weight(None, "mrdr", LOG, P.values, random_state=0)
+
+    wanted = imputation_weight(name, P.values, LOG.n_cells, is_clipped=clips)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(chosen, wanted)
+
+
+NOISY = (models.MRDR, models.DR_BIAS, models.DRV2, models.IPSV2, models.StableDR, models.AKBIPS)
+
+
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+@pytest.mark.parametrize("preset", NOISY, ids=lambda each: each.name)
+def test_defaults_are_not_worse_than_offsets_on_a_noisy_log(preset: Any) -> None:
+    """Naive Bayes in a world of hardly any signal, where popular items are seen more often."""
+    rng = np.random.default_rng(5)
+    users, items = 1000, 300
+    score = 2.2 + 0.25 * rng.normal(size=(users, 1)) + 0.9 * rng.normal(size=(users, items))
+    truth = np.clip(np.rint(score), 1, 5)
+    effect = 0.9 * (truth - truth.mean()) + rng.normal(size=(1, items))
+    propensity = np.minimum(0.03 * np.exp(effect) / np.exp(effect).mean(), 0.95)
+    user, item = np.nonzero(rng.random(truth.shape) < propensity)
+    ids = {"users": np.arange(users), "items": np.arange(items)}
+    log = Ratings.from_arrays(user, item, truth[user, item], **ids)
+    bayes = unskew.NaiveBayesPropensity().fit(log, mcar=rng.choice(truth.ravel(), 3000))
+    cells = np.divmod(np.arange(truth.size), items)
+
+    def error(model: Any) -> float:
+        predicted = model.fit(log, bayes).predict(*cells)
+        return float(np.square(truth.ravel() - predicted).mean())
+
+    assert error(preset()) < error(models.OffsetsOnly()) + 0.01 * truth.var()
+
+
 @given(
     y=arrays(np.float64, 5, elements=st.floats(-5, 5)),
     g=arrays(np.float64, 5, elements=st.floats(-5, 5)),
@@ -383,8 +460,10 @@ def test_sure_cells_need_no_targeting() -> None:
 # Settings
 
 
-def test_balanced_learning_balances_the_predictions_of_the_round_before() -> None:
-    once, twice = (DRV2(3, 5.0, n_rounds=n, **SETTINGS).fit(LOG, P) for n in (1, 2))
+def test_balanced_learning_balances_the_predictions_of_the_first_round() -> None:
+    once, twice, thrice = (DRV2(3, 5.0, n_rounds=n, **SETTINGS).fit(LOG, P) for n in (1, 2, 3))
+
+    assert np.array_equal(dense(twice.factors_), dense(thrice.factors_))
 
     assert np.array_equal(
         dense(once.factors_),

@@ -428,6 +428,46 @@ def test_logged_arms_without_probabilities_have_no_value_by_pbm() -> None:
     assert np.isnan(result.compare("a").difference)
 
 
+def test_a_mixture_may_lack_slots_for_estimators_of_single_slots() -> None:
+    world = unskew.simulate_impressions(2000, 6, 3, logging="rankers", n_rankers=2, random_state=3)
+    arms = [TargetRanking(scores=KindScores(scores)) for scores in world.logging_scores]
+    log = world.log
+    rows = np.flatnonzero(np.random.default_rng(0).random(len(log)) < 0.9)
+    part = Impressions.from_arrays(
+        log.request[rows], log.users[log.user[rows]], log.items[log.item[rows]], log.reward[rows],
+        position=log.position[rows],
+    )  # fmt: skip
+
+    with pytest.raises(BadImpressionError, match=r"'ips' needs every slot .* without a click"):
+        unskew.evaluate_policies(part, {"a": arms[0]}, logging=PolicyMixture(arms))
+    result = unskew.evaluate_policies(
+        part, {"a": arms[0]}, logging=PolicyMixture(arms), estimators=["iips"]
+    )
+    assert np.isfinite(result.value("a").estimate)
+
+
+def test_a_policy_without_any_weight_has_no_value(world: ImpressionSimulation) -> None:
+    never = TargetProbability(np.zeros(len(world.log)))
+
+    with pytest.warns(PropensityWarning, match="'ips', 'snips', 'rips' and 'snrips' cannot"):
+        result = unskew.evaluate_policies(world.log, {"never": never})
+
+    for estimator in result.estimators:
+        assert np.isnan(result.value("never", estimator=estimator).estimate)
+        assert np.isnan(result.compare("never", estimator=estimator).difference)
+
+
+def test_a_wrong_statement_of_the_log_is_named_as_a_cause(world: ImpressionSimulation) -> None:
+    stated = PlackettLuce(KindScores(world.target.table), temperature=0.5)
+    log = Impressions.from_arrays(
+        world.log.request, world.log.users[world.log.user], world.log.items[world.log.item],
+        world.log.reward, position=world.log.position,
+    )  # fmt: skip
+
+    with pytest.warns(PropensityWarning, match="made in another way than stated: by other scores"):
+        unskew.evaluate_policies(log, {"new": world.target}, logging=stated, estimators=["iips"])
+
+
 @pytest.mark.parametrize(
     ("policies", "shares", "message"),
     [
@@ -935,7 +975,8 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"estimators": ["ipz"]}, UnknownNameError, "Did you mean 'ips'"),
     ({"estimators": []}, UsageError, "estimators is empty"),
     ({"cluster": "item"}, UnknownNameError, "unknown value 'item' of cluster"),
-    ({"slot_worth": [1.0]}, UsageError, "slot_worth must have a finite number for each of 3"),
+    ({"slot_worth": [1.0]}, UsageError, "slot_worth must have a number for each of 3"),
+    ({"slot_worth": [1.0, np.nan, 1.0]}, UsageError, "slot_worth is nan at position 2"),
     (
         {"examination": [0, 1, 1]},
         UsageError,

@@ -149,6 +149,19 @@ def test_spark_gives_the_numbers_of_arrays(spark: Any) -> None:
     )  # fmt: skip
 
     np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
+    doubled = spark.createDataFrame(pa.concat_tables([rows, rows.slice(0, 1)]))
+    with pytest.raises(BadImpressionError, match=r"two items at one position .* one is request"):
+        evaluate_policies_frame(
+            doubled, targets, request="request", user="user", item="item",
+            probability="probability", probability_is="step",
+        )  # fmt: skip
+    infinite = to_pandas(log).assign(reward=np.inf)
+    bad = spark.createDataFrame(pa.Table.from_pandas(infinite, preserve_index=False))
+    with pytest.raises(BadImpressionError, match=r"not finite; request \d+ has inf"):
+        evaluate_policies_frame(
+            bad, targets, request="request", user="user", item="item",
+            probability="probability", probability_is="step",
+        )  # fmt: skip
 
 
 def test_a_log_without_probabilities_has_pbm() -> None:
@@ -212,6 +225,52 @@ def test_weights_of_zero_are_counted() -> None:
     assert [each.n_positive for each in zero.checks] == [1, 2]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_examples_of_bad_requests_are_named_by_every_engine(engine: str) -> None:
+    frame = ENGINES[engine](bandit(request_id=[1, 3, 3, 4], user_id=[1, 2, 2, 3]))
+    with pytest.raises(BadImpressionError, match="one is request 3, position 1"):
+        evaluate_policies_frame(frame, {"new": "new"}, probability="p")
+    with pytest.raises(BadImpressionError, match="one is request 3"):
+        evaluate_policies_frame(
+            ENGINES[engine](bandit(request_id=[1, 3, 3, 4])), {"new": "new"}, probability="p"
+        )
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_ids_may_be_categories(library: str) -> None:
+    ids = ["a", "b", "c", "d"]
+    frame = bandit(request_id=ids, user_id=ids)
+    expected = evaluate_policies_frame(frame, {"new": "new"}, probability="p")
+    categories = frame.astype({"request_id": "category", "user_id": "category"})
+
+    result = evaluate_policies_frame(
+        categories if library == "pandas" else pl.from_pandas(categories),
+        {"new": "new"},
+        probability="p",
+    )
+
+    assert numbers(result) == numbers(expected)
+
+
+@pytest.mark.parametrize("is_frame", [False, True])
+@pytest.mark.parametrize(("place", "is_told"), [([2, 1, 2, 1], True), ([2, 1, 3, 1], False)])
+def test_a_ranking_of_the_shown_items_alone_is_told(
+    is_frame: bool, place: list[int], is_told: bool
+) -> None:
+    frame = bandit(
+        request_id=[1, 1, 2, 2], user_id=[1, 1, 2, 2], position=[1, 2, 1, 2], place=place
+    )
+    targets = {"new": TargetRanking(position="place")}
+    options: dict[str, Any] = {"estimators": ["pbm"], "examination": [1, 0.5]}
+    result = (
+        evaluate_policies_frame(frame, targets, **options)
+        if is_frame
+        else evaluate_policies(Impressions.from_frame(frame), targets, **options)
+    )
+
+    assert any("same items as the log" in note for note in result.notes) == is_told
+
+
 def test_infinite_weights_are_refused() -> None:
     with pytest.raises(BadPropensityError, match="some weights are infinite"):
         evaluate_policies_frame(
@@ -245,15 +304,34 @@ def bandit(**changes: Any) -> pd.DataFrame:
         ({"p": [0.5, 0.0, 1.5, 1]}, BadPropensityError, "probability: 2 of 4 rows have a value"),
         ({"new": [0.5, -0.1, 1, 1]}, BadPropensityError, "policy 'new': 1 of 4 rows"),
         ({"new": [0.5, np.nan, 1, 1]}, BadPropensityError, "policy 'new': 1 of 4 rows"),
-        ({"request_id": [1, 1, 3, 4]}, BadImpressionError, r"two users in 1 request\."),
         (
-            {"request_id": [1, 1, 3, 4], "user_id": [1, 1, 2, 3]},
+            {"position": [1, 1, 0, 1]},
             BadImpressionError,
-            r"two items at one position in 1 request\.",
+            r"1 of 4 rows .* whole number from 1 on; request 3 has 0\. The top position is 1",
+        ),
+        (
+            {"reward": [1, None, 0, 0]},
+            BadImpressionError,
+            r"request 2 has \w+\. An item without a click has the reward 0: fill",
+        ),
+        ({"p": [0.5, 0.0, 0.5, 1]}, BadPropensityError, r"impossible; request 2 has 0\.0\."),
+        (
+            {"request_id": [1, 1, 3, 4]},
+            BadImpressionError,
+            r"two users in 1 request; one is request 1\.",
+        ),
+        (
+            {"request_id": [1, 3, 3, 4], "user_id": [1, 2, 2, 3]},
+            BadImpressionError,
+            r"two items at one position in 1 request; one is request 3, position 1\..* twice",
         ),
         ({"reward": ["a"] * 4}, ColumnError, "column 'reward' has the type String, not numbers"),
         ({"position": [1, 1, 1, 500]}, BadImpressionError, "positions reach 500"),
-        ({"position": [2, 1, 1, 1]}, BadImpressionError, "'ips' needs every slot above"),
+        (
+            {"position": [2, 1, 1, 1]},
+            BadImpressionError,
+            r"'ips' needs every slot above .* in 1 request; one is request 1\. .* without a click",
+        ),
     ],
 )
 def test_impossible_rows_are_refused(

@@ -15,6 +15,7 @@ from known_propensity import every_cell
 from unskew.data.ratings import Ratings
 from unskew.errors import (
     BadPropensityError,
+    BadRatingError,
     PropensityWarning,
     UniverseError,
     UnknownIdError,
@@ -276,3 +277,12 @@ def test_new_users_do_not_matter_if_items_are_counted() -> None:
 
     assert PopularityPropensity().fit(KNOWN).predict(new_user).values == pytest.approx([2 / 4])
     assert UniformPropensity().fit(KNOWN).predict(NEW).values == pytest.approx([3 / 20] * 2)
+
+
+@pytest.mark.parametrize("model", [UniformPropensity(), PopularityPropensity(smoothing=1.0)])
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_id_is_refused_even_where_unknown_ones_are_not(model: Any, missing: Any) -> None:
+    fitted = model.fit(LOG)
+
+    with pytest.raises(BadRatingError, match="lists a missing id at position 1"):
+        fitted.predict_pairs([LOG.users[0], missing], LOG.items[:2])

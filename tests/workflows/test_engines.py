@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ import pytest
 import unskew
 from unskew.cli.options import list_learners
 from unskew.errors import MissingExtraError, UnknownNameError, UnskewWarning, UsageError
+from unskew.evaluation import predictions
+from unskew.models import recommender
 from unskew.registry import engine_for, engine_names
-from unskew.workflows import training
-from unskew.workflows.requests import TrainingRequest
+from unskew.workflows import evaluation, training
+from unskew.workflows.evaluation import evaluate_log
+from unskew.workflows.requests import EvaluationRequest, TrainingRequest
 from unskew.workflows.training import (
     choose_engine,
     fit_from_file,
@@ -25,6 +29,7 @@ from unskew.workflows.training import (
     read_training_data,
     reads_files,
     reads_frames,
+    recommend_items,
     takes_engine,
 )
 
@@ -135,6 +140,30 @@ def test_a_search_of_settings_runs_on_the_engine(
         training.search_settings(read_training_data(request))
 
     assert engines == ["gpu", "local"]
+
+
+@pytest.mark.filterwarnings("ignore:model 'mf' was trained on")
+def test_saved_models_rank_on_the_engine(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = TrainingRequest(log=path, settings={"l2": 5.0, "max_iter": 3})
+    model = str(tmp_path / "model.unskew")
+    _fit_here(request).save(model)
+    judged = EvaluationRequest(
+        log=path, model={"mf": model}, metrics=("dcg@5",), estimators=("naive",), universe="log"
+    )
+    for engine in ("disk", "spark"):
+        with pytest.raises(UsageError, match=r"Engine cannot rank items\. Pass engine='gpu'"):
+            recommend_items(model, engine=engine)
+        with pytest.raises(UsageError, match=r"Engine cannot rank items\. Pass engine='gpu'"):
+            evaluate_log(replace(judged, engine=engine))
+    engines: list[object] = []
+    for module in (recommender, evaluation, predictions):
+        monkeypatch.setattr(module, "find_ranker", engines.append)
+    recommend_items(model, engine="gpu")
+    evaluate_log(replace(judged, engine="gpu"))
+
+    assert engines == ["gpu"] * 3
 
 
 @pytest.mark.parametrize(

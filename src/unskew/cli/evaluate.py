@@ -105,6 +105,7 @@ HIDDEN_COLUMNS = (
     ["auto", "memory", "duckdb"],
     "How to read LOG; auto takes DuckDB if LOG does not fit into memory.",
 )
+@options.ranking_engine_option
 @options.fail_option("this holds: snips.mae.ci_high>0.9, ess<1000.")
 @options.json_option
 @options.table_option(

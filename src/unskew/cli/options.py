@@ -231,6 +231,13 @@ seed_option = click.option(
     metavar="N",
     help="Seed of all random numbers.",
 )
+ranking_engine_option = click.option(
+    "--engine",
+    default="auto",
+    metavar="NAME",
+    help="Where saved models rank items: local, or gpu if their scores are products of factors. "
+    "The default auto is local.",
+)
 universe_option = click.option(
     "--universe",
     type=UniverseType(),

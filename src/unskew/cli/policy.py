@@ -26,6 +26,18 @@ POLICY_ESTIMATOR = options.DeclaredName(
 )
 
 
+def cell_option(purpose: str = "") -> options.Decorator[options.Decorated]:
+    """The roles that make a cell of an examination curve; ``purpose`` begins the help text."""
+    text = "what has one relevance: user,item, or item if the ranking is the same for all users."
+    return click.option(
+        "--cell",
+        default="user,item",
+        metavar="ROLES",
+        callback=options.split_commas,
+        help=f"{purpose}{text}" if purpose else text.capitalize(),
+    )
+
+
 @click.group("policy", cls=CommandGroup)
 def policy() -> None:
     """Evaluate rankings on a log of shown items and clicks.
@@ -117,6 +129,7 @@ COMMANDS.add(
     help="For pbm: estimate the examination from LOG, as `position-bias` does. Its error enters "
     "the intervals.",
 )
+@cell_option("For --estimate-examination: ")
 @click.option(
     "--regression",
     metavar="Q,V",
@@ -237,13 +250,7 @@ def _print_comparisons(console: Console, comparisons: list[Comparison], title: s
 @policy.command("position-bias", short_help="Estimate how much less lower positions are examined.")
 @options.impression_log_options
 @options.impression_options
-@click.option(
-    "--cell",
-    default="user,item",
-    metavar="ROLES",
-    callback=options.split_commas,
-    help="What has one relevance: user,item, or item if the ranking is the same for all users.",
-)
+@cell_option()
 @options.choice_option(
     "--method",
     ["conditional", "all_pairs", "swaps"],

@@ -88,7 +88,7 @@ def _parse_outputs(
     help="The recommender to fit; see the list below.",
 )
 @setting("--factors", "n_factors", type=click.IntRange(min=0), help="Number of factors.")
-@setting("--l2", type=click.FloatRange(min=0), help="Strength of the penalty.")
+@setting("--l2", type=click.FloatRange(min=0), metavar="X", help="Strength of the penalty.")
 @setting("--loss", type=click.Choice(["squared", "absolute"]), help="Squared or absolute error.")
 @setting("--offsets", type=OFFSETS, help="Offsets of users and items.")
 @setting("--max-iter", type=click.IntRange(min=1), help="Largest number of steps.")
@@ -294,6 +294,7 @@ def _search_settings(
 )
 @click.option("-k", type=click.IntRange(min=1), default=10, help="Items for each user.")
 @click.option("--include-seen", is_flag=True, help="Include items that the user has rated.")
+@options.ranking_engine_option
 @options.json_option
 @options.table_option(
     "Write the table to a file: .csv, .tsv, .jsonl, .parquet, .arrow; - is CSV on standard output."
@@ -305,6 +306,7 @@ def recommend(
     user: tuple[str, ...],
     k: int,
     include_seen: bool,
+    engine: str,
     as_json: bool,
     output: str | None,
     quiet: bool,
@@ -322,7 +324,9 @@ def recommend(
 
     if users and user:
         raise click.UsageError("--users and --user cannot be combined.")
-    recommendations = recommend_items(model, file=users, users=user, k=k, include_seen=include_seen)
+    recommendations = recommend_items(
+        model, file=users, users=user, k=k, include_seen=include_seen, engine=engine
+    )
     if as_json:
         click.echo(format_rows(recommendations))
     elif output is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from unskew.errors import (
     DuplicateCellError,
     UsageError,
 )
-from unskew.settings import WholeNumber, describe
+from unskew.settings import describe
 from unskew.types import ArrayShapes, BoolVector, Vector
 
 MISSING_IN_PANDAS = "NAType"
@@ -96,12 +96,6 @@ def _is_number_type(kind: type) -> bool:
         return False
     is_missing = kind is type(None) or kind.__name__ == MISSING_IN_PANDAS
     return is_missing or issubclass(kind, Real | Decimal)
-
-
-def whole_number(name: str, value: object, *, least: int) -> int:
-    """The argument ``name`` as an int; an error if it is not a whole number from ``least`` on."""
-    WholeNumber(least=least)(name, value)
-    return int(cast(int, value))
 
 
 def row_numbers(rows: npt.ArrayLike, size: int, parameter: str = "rows") -> npt.NDArray[np.intp]:

@@ -16,7 +16,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from unskew.data.ids import Ids, as_ids, format_id, object_array
+from unskew.data.ids import Ids, as_ids, find_codes, format_id, object_array
 from unskew.data.timestamps import Timestamps, read_timestamps
 from unskew.errors import (
     BadRatingError,
@@ -124,8 +124,14 @@ def is_frame(value: object) -> bool:
     return isinstance(opened, nw.DataFrame)
 
 
-def id_column(frame: EagerFrame, name: str) -> Ids:
-    """A column of ids; an error if one is missing."""
+def id_column(
+    frame: EagerFrame,
+    name: str,
+    *,
+    error_type: type[DataError] = BadRatingError,
+    remedy: str = "Drop those rows first.",
+) -> Ids:
+    """A column of ids; an error of the given type and remedy if one is missing."""
     column = frame.get_column(name)
     is_missing = column.is_null().to_numpy()
     try:
@@ -138,12 +144,12 @@ def id_column(frame: EagerFrame, name: str) -> Ids:
         is_missing = is_missing | np.isnan(ids)
     if is_missing.any():
         row = int(is_missing.argmax())
-        raise BadRatingError(
+        raise error_type(
             f"column {name!r} has {count_noun(int(is_missing.sum()), 'missing id')}; "
             f"the first is at row {row}.",
             parameter=name,
             where=f"row {row}",
-            remedy="Drop those rows first.",
+            remedy=remedy,
         )
     return ids
 
@@ -153,6 +159,46 @@ def index_ids(native: object) -> Ids | None:
 
     None if it is just 0, 1, 2, ..., or if there is none.
     """
+    return _skip_range(_read_index(native))
+
+
+def matrix_ids_of(native: object) -> tuple[Ids | None, Ids | None]:
+    """The labels of rows and columns of a pandas frame that is a matrix, as ids.
+
+    None for labels that are just 0, 1, 2, ..., and for what has no index.
+    """
+    index = _read_index(native)
+    if index is None or not is_frame(native):
+        return None, None
+    columns = as_ids(cast(Any, native).columns.to_numpy())
+    return _skip_range(index), _skip_range(columns)
+
+
+def frame_of_series(values: object) -> object:
+    """A Series of any library as a frame of one column with the same index; others unchanged."""
+    view = nw.from_native(cast(Any, values), series_only=True, pass_through=True)
+    return view.to_frame().to_native() if isinstance(view, nw.Series) else values
+
+
+def _skip_range(labels: Ids | None) -> Ids | None:
+    """The labels; None if they are 0, 1, 2, ..."""
+    is_range = (
+        labels is not None
+        and labels.dtype.kind in "iu"
+        and np.array_equal(labels, np.arange(len(labels)))
+    )
+    return None if is_range else labels
+
+
+def series_labels(values: object) -> Ids | None:
+    """The index of a pandas Series; None for what is no Series, or has no index."""
+    if isinstance(values, np.ndarray | list | tuple | None):  # most are, and it takes no time
+        return None
+    return None if is_frame(values) else _read_index(values)
+
+
+def _read_index(native: object) -> Ids | None:
+    """The labels of the rows of a pandas frame or Series; None for what has none."""
     try:
         view = nw.from_native(
             cast(Any, native), eager_only=True, allow_series=True, pass_through=True
@@ -160,49 +206,49 @@ def index_ids(native: object) -> Ids | None:
     except DuplicateError as error:
         raise _duplicate_column_error(str(error)) from error
     index = nw.maybe_get_index(view) if isinstance(view, (nw.DataFrame, nw.Series)) else None
-    if index is None:
-        return None
-    ids = as_ids(index.to_numpy())
-    return None if ids.dtype.kind in "iu" and np.array_equal(ids, np.arange(len(ids))) else ids
+    return None if index is None else as_ids(index.to_numpy())
 
 
 def check_row_order(
-    values: object,
     labels: Ids | None,
+    of_log: Ids | None,
     *,
     what: str,
     parameter: str,
     error: type[DataError],
+    of_whole: Ids | None = None,
 ) -> None:
-    """Compare the index of a pandas Series with ``labels``, the index of the frame of the log.
+    """Compare the index of a pandas Series with the index of the frame of the log.
 
     Values are taken in their order. The same labels in another order are an error: they say that
-    this is wrong. Other labels say nothing, which is a warning. None stands for 0, 1, 2, ...
+    this is wrong. Other labels say nothing, which is a warning. The index of the log is None if it
+    is 0, 1, 2, ..., and ``labels`` are None if the values have no index. ``of_whole`` are the
+    labels of the whole Series, if ``labels`` are those of the rows of a part.
     """
-    view = nw.from_native(cast(Any, values), series_only=True, pass_through=True)
-    index = nw.maybe_get_index(view) if isinstance(view, nw.Series) else None
-    if index is None:
+    if labels is None:
         return
-    index_labels = as_ids(index.to_numpy())
-    rows = np.arange(len(index_labels))
-    expected = rows if labels is None else labels
-    if np.array_equal(index_labels, expected):
+    rows = np.arange(len(labels))
+    expected = rows if of_log is None else of_log
+    if np.array_equal(labels, expected):
         return
     remedy = (
         "If they are in the order of the log, pass them with .to_numpy(); if not, bring them into "
         "that order with .reindex(index of the frame of the log) first."
     )
-    if _have_same_values(index_labels, expected):
-        row = int((index_labels != expected).argmax())
+    is_part = of_whole is not None and len(of_whole) > len(labels)
+    if _have_same_values(labels, expected) or (
+        is_part and (find_codes(expected, cast(Ids, of_whole)) >= 0).all()
+    ):
+        row = int((labels != expected).argmax())
         raise error(
             f"the index of {what} has the labels of the log's rows in another order; the first "
-            f"difference is at row {row}: {format_id(index_labels[row])}, not "
+            f"difference is at row {row}: {format_id(labels[row])}, not "
             f"{format_id(expected[row])}.",
             parameter=parameter,
             where=f"row {row}",
             remedy=remedy,
         )
-    if not np.array_equal(index_labels, rows):
+    if not np.array_equal(labels, rows):
         warnings.warn(
             UnskewWarning(
                 f"the index of {what} is not that of the log's rows; they are taken in their "
@@ -214,6 +260,51 @@ def check_row_order(
         )
 
 
+def check_same_order(columns: Mapping[str, object]) -> None:
+    """Raise an error if pandas Series, which form rows by position, have indexes that differ.
+
+    Only the same labels in another order are an error: other labels say nothing about the order.
+    """
+    labels = {name: series_labels(values) for name, values in columns.items()}
+    indexes = [(name, each) for name, each in labels.items() if each is not None]
+    for name, index in indexes[1:]:
+        first, expected = indexes[0]
+        if not np.array_equal(index, expected) and _have_same_values(index, expected):
+            row = int((index != expected).argmax())
+            raise DataError(
+                f"`{name}` and `{first}` form rows by position, but their indexes have the same "
+                f"labels in different orders; the first difference is at row {row}: "
+                f"{format_id(index[row])} and {format_id(expected[row])}.",
+                parameter=name,
+                where=f"row {row}",
+                remedy=f"Bring `{name}` into the order of `{first}` with .reindex(its index); if "
+                "the positions are right, pass both with .to_numpy().",
+            )
+
+
+def check_matrix_order(matrix: object, users: Ids, items: Ids, *, parameter: str) -> None:
+    """Compare the labels of a pandas frame that is a matrix with the ids of users and items.
+
+    The same ids in another order are an error. Other labels say nothing about the order.
+    """
+    for kind, side, labels, ids in zip(
+        ("user", "item"), ("row", "column"), matrix_ids_of(matrix), (users, items), strict=True
+    ):
+        if labels is None or np.array_equal(labels, ids) or not _have_same_values(labels, ids):
+            continue
+        position = int((labels != ids).argmax())
+        argument = "index" if kind == "user" else "columns"
+        raise DataError(
+            f"the labels of the {side}s of `{parameter}` are the {kind}s of the log in another "
+            f"order; the first difference is {side} {position}: {format_id(labels[position])}, not "
+            f"{format_id(ids[position])}.",
+            parameter=parameter,
+            where=f"{side} {position}",
+            remedy=f"Bring them into the order of log.{kind}s with "
+            f".reindex({argument}=log.{kind}s).",
+        )
+
+
 def _have_same_values(one: Ids, other: Ids) -> bool:
     """Whether two arrays hold the same values in any order."""
     if one.dtype.kind == "O" or other.dtype.kind == "O":
@@ -221,12 +312,14 @@ def _have_same_values(one: Ids, other: Ids) -> bool:
     return np.array_equal(np.sort(one), np.sort(other))
 
 
-def number_column(frame: EagerFrame, name: str) -> Vector:
-    """A column as float64; missing values become NaN."""
+def number_column(
+    frame: EagerFrame, name: str, *, error_type: type[DataError] = BadRatingError
+) -> Vector:
+    """A column as float64, where missing values become NaN; an error if it has no numbers."""
     column = frame.get_column(name)
     present = column.drop_nulls()
     if not _are_numbers(present):
-        raise BadRatingError(
+        raise error_type(
             f"column {name!r} holds {column.dtype}, not numbers.",
             parameter=name,
             remedy="Convert the column to numbers first.",
@@ -239,13 +332,19 @@ def number_column(frame: EagerFrame, name: str) -> Vector:
 
 
 def number_columns(
-    frame: EagerFrame, names: Sequence[str], *, only_numbers: bool
+    frame: EagerFrame,
+    names: Sequence[str],
+    *,
+    only_numbers: bool,
+    error_type: type[DataError] = BadRatingError,
 ) -> dict[str, Vector]:
     """Columns as float64 by name; ``only_numbers`` leaves out those of other types."""
     is_read = {
         name: not only_numbers or _is_number_type(frame.get_column(name).dtype) for name in names
     }
-    return {name: number_column(frame, name) for name in names if is_read[name]}
+    return {
+        name: number_column(frame, name, error_type=error_type) for name in names if is_read[name]
+    }
 
 
 def _is_number_type(dtype: Any) -> bool:
@@ -272,7 +371,7 @@ def timestamp_column(frame: EagerFrame, name: str) -> Timestamps:
 
 
 def _are_numbers(values: nw.Series[Any]) -> bool:
-    """Whether the values, none of them null, are numbers, such as the decimals of a data base."""
+    """Whether the values, none of them null, are numbers, such as the decimals of a database."""
     if _is_number_type(values.dtype) or len(values) == 0:
         return True
     return values.dtype == nw.Object and all(isinstance(value, (Real, Decimal)) for value in values)
@@ -523,7 +622,7 @@ def look_up(frame: LazyFrame, column: str, table: Mapping[float, float], name: s
 def count_occurrences(
     frame: LazyFrame, column: str, other: LazyFrame, key: str, name: str
 ) -> LazyFrame:
-    """Add the column ``name``: how often the value of ``column`` is the ``key`` of ``other``."""
+    """Add the column ``name``: how many rows of ``other`` have the value as ``key``."""
     counts = (
         other.group_by(key)
         .agg(nw.len().alias(name))

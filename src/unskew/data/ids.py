@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.checks import as_array, refuse_masked
-from unskew.errors import BadRatingError, DuplicateCellError, UniverseError, UsageError
+from unskew.errors import (
+    BadRatingError,
+    DataError,
+    DuplicateCellError,
+    UniverseError,
+    UsageError,
+)
 from unskew.settings import describe
 from unskew.tables import count_noun
 from unskew.types import BoolVector, IntVector
@@ -18,6 +24,8 @@ from unskew.types import BoolVector, IntVector
 Ids: TypeAlias = npt.NDArray[Any]
 MAX_CODES = 2**31 - 1
 """Codes of users and items are int32."""
+ROOM_OF_TEXT, SMALL_TEXT = 8, 1 << 16
+"""An array of text may have so many times as many characters as its texts, or so many in all."""
 IDS_AT_ONCE = 1 << 20
 """Ids that are sorted at once: less than half a second of work."""
 
@@ -44,12 +52,22 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str = "ids") -
             parameter=parameter,
         )
     listed = list(values)
-    if {type(value) for value in listed} in ({int}, {str}):
+    types = {type(value) for value in listed}
+    if types == {int} or (types == {str} and _is_compact(listed)):
         ids = np.asarray(listed)
         # NumPy rounds some large integers and drops NUL characters at the end of text.
         if ids.dtype.kind in "iuU" and ids.tolist() == listed:
             return ids
     return object_array(listed)
+
+
+def _is_compact(texts: Sequence[Any]) -> bool:
+    """Whether an array that gives each text the room of the longest is not much larger than they.
+
+    One id of a megabyte among thousands of short ones would take gigabytes.
+    """
+    lengths = [len(text) for text in texts]
+    return max(lengths) * len(texts) <= max(ROOM_OF_TEXT * sum(lengths), SMALL_TEXT)
 
 
 def object_array(values: Sequence[Any]) -> Ids:
@@ -69,6 +87,23 @@ def require_no_missing_ids(ids: Ids, *, kind: str) -> Ids:
             remedy="Leave it out.",
         )
     return ids
+
+
+def find_bad_ids(ids: Ids) -> str | None:
+    """What is wrong with ids that were read from a file; None if each can be looked up.
+
+    >>> find_bad_ids(np.array([1, 2, 1]))
+    'they list 1 more than once'
+    """
+    try:
+        if ids.dtype.kind != "O" and (ids[1:] > ids[:-1]).all():
+            return None  # sorted, as most are, and NaN is never larger
+        if missing_ids(ids).any():
+            return "one of them is missing"
+        repeated = find_repeated_ids(ids)
+    except BadRatingError:
+        return "one of them is neither text nor a number"
+    return f"they list {format_id(repeated[0])} more than once" if repeated else None
 
 
 def check_id_list(values: npt.ArrayLike, *, kind: str) -> Ids:
@@ -139,9 +174,9 @@ def require_pairs(users: IntVector, items: IntVector) -> None:
     """Raise an error unless there are as many users as items, which form pairs by position."""
     if users.shape != items.shape:
         raise UsageError(
-            f"there are {users.size} users and {items.size} items.",
+            f"`users` has {users.size} entries and `items` has {items.size}.",
             parameter="items",
-            remedy="Pass as many `users` as `items`: pairs are formed by position.",
+            remedy="Pass one item for each user: pairs are formed by position.",
         )
 
 
@@ -160,8 +195,18 @@ def encode(ids: Ids) -> tuple[IntVector, Ids]:
     return encode_with(ids, vocabulary, kind="id"), vocabulary
 
 
-def encode_ids(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[IntVector, Ids]:
-    """Codes and vocabulary of a column of ids; ``listed`` is the vocabulary if it is not None."""
+def encode_ids(
+    ids: Ids,
+    listed: npt.ArrayLike | None,
+    *,
+    kind: str,
+    error_type: type[DataError] = BadRatingError,
+    remedy: str = "Drop those rows first.",
+) -> tuple[IntVector, Ids]:
+    """Codes and vocabulary of a column of ids; ``listed`` is the vocabulary if it is not None.
+
+    A missing id is an error of the given type and remedy.
+    """
     if listed is not None:
         vocabulary = check_id_list(listed, kind=kind)
         return encode_with(ids, vocabulary, kind=kind), vocabulary
@@ -169,12 +214,12 @@ def encode_ids(ids: Ids, listed: npt.ArrayLike | None, *, kind: str) -> tuple[In
     is_missing = missing_ids(vocabulary)[codes]
     if is_missing.any():
         row = int(is_missing.argmax())
-        raise BadRatingError(
+        raise error_type(
             f"{int(is_missing.sum())} of {len(ids)} {kind} ids are missing; "
             f"the first is at row {row}.",
             parameter=kind,
             where=f"row {row}",
-            remedy="Drop those rows first.",
+            remedy=remedy,
         )
     return codes, vocabulary
 

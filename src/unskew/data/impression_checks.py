@@ -27,6 +27,20 @@ MAX_POSITION = 1 << 20
 """A larger position is a timestamp or an id, not a place in a list."""
 
 
+REMEDIES = {
+    "request": "Give each request an id.",
+    "user": "If the user of a request is unknown, take the id of the request for that of the user.",
+    "item": "Leave out all rows of such requests, which need all their slots.",
+    "position": "The top position is 1: add 1 if yours start from 0. Do not leave rows out: a "
+    "request needs all its slots.",
+    "reward": "An item without a click has the reward 0: fill missing rewards with 0. Do not leave "
+    "such rows out.",
+    "probability": "Divide percentages by 100. If it was not logged, leave out all rows of the "
+    "request: it needs all its slots.",
+}
+"""What to do about a bad value, by the role of its column."""
+
+
 def check_positions(position: Vector, *, is_stated: bool) -> IntVector:
     """Positions as int32; an error unless they are whole numbers from 1 on."""
     with np.errstate(invalid="ignore"):
@@ -56,7 +70,7 @@ def check_rewards(shown: Impressions) -> None:
         shown.name_row,
         parameter="reward",
         error_type=BadImpressionError,
-        remedy="A shown item without a click has the reward 0.",
+        remedy=REMEDIES["reward"],
     )
 
 
@@ -80,14 +94,21 @@ def check_probabilities(shown: Impressions) -> None:
         return
     with np.errstate(invalid="ignore"):
         is_valid = (shown.probability >= SMALLEST) & (shown.probability <= 1)
+        are_logarithms = bool((shown.probability <= 0).all())
+    if are_logarithms:
+        remedy = "If they are logarithms of probabilities, take their exponentials."
+    elif (shown.probability > 1).any():
+        remedy = "Divide percentages by 100."
+    else:
+        remedy = "An item that was shown had a probability above 0: check how it was logged."
     require_rows(
         is_valid,
         shown.probability,
         "probabilities are missing or outside (0, 1]",
         shown.name_row,
         parameter="probability",
-        remedy="An item that was shown had a probability above 0: check how it was logged. If it "
-        "was not logged, leave out all rows of the request, which needs all its slots.",
+        remedy=f"{remedy} If one was not logged, leave out all rows of the request, which needs "
+        "all its slots.",
         error_type=BadPropensityError,
     )
     if shown.probability_is is None and shown.n_slots > 1:

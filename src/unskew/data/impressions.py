@@ -25,7 +25,14 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers, user_and_item
 from unskew.data.checks import float_array, row_number, row_numbers
 from unskew.data.columns import find_column, has_column
-from unskew.data.frames import id_column, make_frame, number_column, number_columns, open_frame
+from unskew.data.frames import (
+    check_same_order,
+    id_column,
+    make_frame,
+    number_column,
+    number_columns,
+    open_frame,
+)
 from unskew.data.ids import (
     Ids,
     as_ids,
@@ -36,6 +43,7 @@ from unskew.data.ids import (
     require_no_missing_ids,
 )
 from unskew.data.impression_checks import (
+    REMEDIES,
     check_clicks,
     check_positions,
     check_probabilities,
@@ -185,12 +193,14 @@ class Impressions:
             columns["probability"] = find_column("probability", probability, table.columns)
         other = _list_other(table.columns, columns, keep)
         numbers = {
-            role: number_column(table, columns[role])
+            role: number_column(table, columns[role], error_type=BadImpressionError)
             for role in ("position", "reward", "probability")
             if role in columns
         }
         ids = {
-            role: id_column(table, columns[role])
+            role: id_column(
+                table, columns[role], error_type=BadImpressionError, remedy=REMEDIES[role]
+            )
             for role in ("request", "user", "item")
             if role in columns
         }
@@ -202,7 +212,9 @@ class Impressions:
             **ids,
             **numbers,
             probability_is=probability_is,
-            other=number_columns(table, other, only_numbers=keep is None),
+            other=number_columns(
+                table, other, only_numbers=keep is None, error_type=BadImpressionError
+            ),
             repeats=repeats,
         )
         object.__setattr__(shown, "columns", columns)
@@ -248,9 +260,15 @@ class Impressions:
             "item": as_ids(item, "item"),
         }
         _require_same_length(ids | values)
+        check_same_order({"request": request, "user": user, "item": item} | numbers)
         if values["reward"].size == 0:
             raise EmptyLogError("the log has no impressions.", remedy="Check its filter or file.")
-        codes = {kind: encode_ids(column, None, kind=kind) for kind, column in ids.items()}
+        codes = {
+            kind: encode_ids(
+                column, None, kind=kind, error_type=BadImpressionError, remedy=REMEDIES[kind]
+            )
+            for kind, column in ids.items()
+        }
         if "position" not in values:
             values["position"] = np.ones(len(ids["request"]))
         positions = check_positions(values.pop("position"), is_stated=position is not None)
@@ -398,9 +416,9 @@ class Impressions:
                 remedy="Estimate the curve from a log that has all positions.",
             )
         numbers = cell_numbers(self.user, self.item, self.n_items)
-        cells, of_row = np.unique(numbers, return_inverse=True)
-        looks = np.bincount(of_row, examined).astype(np.float64)
-        clicks = np.bincount(of_row, self.reward)
+        cells, cell_of_row = np.unique(numbers, return_inverse=True)
+        looks = np.bincount(cell_of_row, examined).astype(np.float64)
+        clicks = np.bincount(cell_of_row, self.reward)
         user, item = user_and_item(cells, self.n_items)
         return Ratings(
             user,
@@ -524,9 +542,14 @@ def _find_clicks(clicks: object, columns: Mapping[str, str], request: Ids, item:
             remedy="Name it with `request=...`.",
         )
     table = open_frame(clicks)
+    try:
+        names = [find_column(role, columns[role], table.columns) for role in ("request", "item")]
+    except ColumnError as error:
+        error.problem = f"in the table of clicks, {error.problem}"
+        error.remedy = "Name its columns of requests and items as in the log."
+        raise
     clicked_request, clicked_item = (
-        id_column(table, find_column(role, columns[role], table.columns))
-        for role in ("request", "item")
+        id_column(table, name, error_type=BadImpressionError) for name in names
     )
     requests, items = (encode_ids(ids, None, kind="id") for ids in (request, item))
     request_code = find_codes(clicked_request, requests[1])

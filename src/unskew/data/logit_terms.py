@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from unskew.data.cells import RowNumbers
+from unskew.data.estimation import Unit
 from unskew.kernels.blocks import add_pairs, sum_by_code, take_columns
 from unskew.types import IntVector, Matrix, Vector
 
@@ -215,33 +216,37 @@ class LogitGrid:
         """The row of each user, and of each item, in the terms."""
         return self.user_row[self.user_unit], self.item_row[self.item_unit]
 
-    def expect(self, user_columns: Matrix, item_columns: Matrix) -> tuple[Matrix, Matrix]:
-        """Sums of P times columns, over all items for a user of each unit, and the reverse.
+    def expect(self, unit: Unit, columns: Matrix) -> Matrix:
+        """Units of users x K: sums of P times columns over all items; or the reverse.
 
-        The columns have one row for each unit and are already added up within it.
+        The columns have one row for each unit of the other side, for all of its members.
         """
-        by_item = np.zeros((self.column.size, user_columns.shape[1]))
-        by_user = []
+        if unit == "user":
+            return np.concatenate([propensity @ columns for _, propensity in self._blocks()])
+        by_item = np.zeros((self.column.size, columns.shape[1]))
         for rows, propensity in self._blocks():
-            by_user.append(propensity @ item_columns)
-            by_item += propensity.T @ user_columns[rows]
-        return np.concatenate(by_user), by_item
+            by_item += propensity.T @ columns[rows]
+        return by_item
 
-    def expect_terms(self, coefficient: Matrix) -> tuple[Matrix, Matrix]:
-        """Sums of ``P coefficient @ s``: by user unit x K over all items, and by item unit x K."""
-        by_user, by_item = self._expected_columns
+    def expect_terms(self, unit: Unit, coefficient: Matrix) -> Matrix:
+        """Sums of ``P coefficient @ s``: user units x K over all items, or item units x K."""
         matrices = self.terms._to_matrices(coefficient)
-        left = (self.terms.user @ matrices)[:, self.user_row]
+        if unit == "user":
+            left = (self.terms.user @ matrices)[:, self.user_row]
+            by_user: Matrix = np.einsum("kuc,uc->uk", left, self._item_columns_by_user)
+            return by_user
         right = (self.terms.item @ matrices.transpose(0, 2, 1))[:, self.item_row]
-        return np.einsum("kuc,uc->uk", left, by_user), np.einsum("kic,ic->ik", right, by_item)
+        by_item: Matrix = np.einsum("kic,ic->ik", right, self._user_columns_by_item)
+        return by_item
 
     @cached_property
-    def _expected_columns(self) -> tuple[Matrix, Matrix]:
-        """Sums of P times the item columns of the terms by user unit, and the reverse."""
-        return self.expect(
-            self.user_count[:, None] * self.terms.user[self.user_row],
-            self.item_count[:, None] * self.terms.item[self.item_row],
-        )
+    def _item_columns_by_user(self) -> Matrix:
+        """Sums of P times the item columns of the terms, for a user of each unit."""
+        return self.expect("user", self.item_count[:, None] * self.terms.item[self.item_row])
+
+    @cached_property
+    def _user_columns_by_item(self) -> Matrix:
+        return self.expect("item", self.user_count[:, None] * self.terms.user[self.user_row])
 
     @cached_property
     def information(self) -> Matrix:
@@ -275,12 +280,12 @@ class LogitGrid:
         exponential for each cell unless users and items interact.
         """
         size = max(1, BLOCK_CELLS // self.column.size)
-        of_row, of_column = (
+        row_odds, column_odds = (
             np.exp(-np.clip(part, -MAX_LOGIT, MAX_LOGIT)) for part in (self.row, self.column)
         )
         for first in range(0, self.row.size, size):
             rows = slice(first, first + size)
-            odds = np.multiply.outer(of_row[rows], of_column)
+            odds = np.multiply.outer(row_odds[rows], column_odds)
             if self.left.any():
                 odds *= np.exp(-(self.left[rows] @ self.right.T))
             odds += 1.0

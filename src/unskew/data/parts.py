@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -10,6 +11,13 @@ import numpy.typing as npt
 
 SplitUnit: TypeAlias = Literal["random", "user", "time"]
 """What a split divides: single ratings at random, whole users at random, or time."""
+RandomSplitUnit: TypeAlias = Literal["random", "user"]
+"""What a split draws by a hash of ids."""
+SPLIT_IDS: Mapping[RandomSplitUnit, tuple[str, ...]] = {
+    "random": ("user", "item"),
+    "user": ("user",),
+}
+"""The ids that are hashed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

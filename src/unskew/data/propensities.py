@@ -13,7 +13,14 @@ import numpy.typing as npt
 
 from unskew.data.checks import float_array, row_numbers
 from unskew.data.estimation import Estimation
-from unskew.data.frames import check_row_order, is_frame, open_frame
+from unskew.data.frames import (
+    check_matrix_order,
+    check_row_order,
+    is_frame,
+    open_frame,
+    series_labels,
+)
+from unskew.data.ids import Ids, as_ids
 from unskew.errors import BadPropensityError, UsageError
 from unskew.settings import Number, describe, is_finite_number
 from unskew.tables import html_table
@@ -45,6 +52,8 @@ class Propensities:
     """How they were estimated, which intervals take into account; None if they are known."""
     share: float = 1.0
     """Of a part of a log: the probability with which ratings were drawn for it."""
+    row_labels: Ids | None = None
+    """The index of the caller's pandas Series, which must agree with that of the log; or None."""
 
     def __post_init__(self) -> None:
         values = float_array(self.values, "propensities", BadPropensityError)
@@ -63,21 +72,33 @@ class Propensities:
                 f"{describe(self.estimation)}.",
                 parameter="estimation",
             )
+        labels = series_labels(self.values) if self.row_labels is None else as_ids(self.row_labels)
+        if labels is not None and len(labels) != values.size:
+            raise BadPropensityError(
+                f"`row_labels` has {len(labels)} labels for {values.size} propensities.",
+                parameter="row_labels",
+            )
+        object.__setattr__(self, "row_labels", labels)
         object.__setattr__(self, "values", _read_only(values.copy()))
 
     @classmethod
     def _from_valid(
-        cls, values: Vector, estimation: Estimation | None = None, share: float = 1.0
+        cls,
+        values: Vector,
+        estimation: Estimation | None = None,
+        share: float = 1.0,
+        row_labels: Ids | None = None,
     ) -> Propensities:
         """From a new array that is known to be valid: nothing is checked or copied again."""
         propensities = object.__new__(cls)
         object.__setattr__(propensities, "values", _read_only(values))
         object.__setattr__(propensities, "estimation", estimation)
         object.__setattr__(propensities, "share", share)
+        object.__setattr__(propensities, "row_labels", row_labels)
         return propensities
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Propensities, (self.values, self.estimation, self.share)
+        return Propensities, (self.values, self.estimation, self.share, self.row_labels)
 
     def __len__(self) -> int:
         return self.values.size
@@ -111,7 +132,8 @@ class Propensities:
         """The propensities of ``log.take(rows)``; rows are distinct indices, or a mask."""
         numbers = row_numbers(rows, len(self))
         estimation = self.estimation and self.estimation.take(numbers)
-        return Propensities._from_valid(self.values[numbers], estimation, self.share)
+        labels = None if self.row_labels is None else self.row_labels[numbers]
+        return Propensities._from_valid(self.values[numbers], estimation, self.share, labels)
 
     def scaled(self, share: float) -> Propensities:
         """``share * P``: the propensities of a random part of the log, such as a test set."""
@@ -121,11 +143,12 @@ class Propensities:
                 parameter="share",
                 value=share,
             )
-        return Propensities(share * self.values, self.estimation, share * self.share)
+        values, whole = share * self.values, share * self.share
+        return Propensities(values, self.estimation, whole, self.row_labels)
 
     def as_known(self) -> Propensities:
         """The same values, taken as known: intervals leave out the error of their estimation."""
-        return Propensities._from_valid(self.values, share=self.share)
+        return Propensities._from_valid(self.values, None, self.share, self.row_labels)
 
     def follow(self, log: Ratings) -> Propensities:
         """The propensities of a part of the log, from those of its rows or of the whole log."""
@@ -141,7 +164,8 @@ class Propensities:
             return propensities
         values = propensities.values * (part.share / propensities.share)
         _require_valid(values, log.name_cell)
-        return Propensities._from_valid(values, propensities.estimation, part.share)
+        labels = propensities.row_labels
+        return Propensities._from_valid(values, propensities.estimation, part.share, labels)
 
 
 @runtime_checkable
@@ -172,6 +196,14 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
     if isinstance(propensities, Propensities):
         followed = propensities.follow(log)
         if len(followed) == len(log):
+            check_row_order(
+                followed.row_labels,
+                log.row_labels,
+                what="the propensities",
+                parameter="propensities",
+                error=BadPropensityError,
+                of_whole=propensities.row_labels,
+            )
             return followed
     if isinstance(propensities, PropensityPredictor):
         _require_predict_log(propensities, log)
@@ -192,9 +224,12 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
         )
         raise
     if values.ndim == 2 and values.shape == (log.n_users, log.n_items):
+        check_matrix_order(propensities, log.users, log.items, parameter="propensities")
         values = values[log.user, log.item]
+    labels = of_whole = series_labels(propensities)
     if log.part is not None and values.shape == (log.part.n_whole,):
         values = values[log.part.rows]
+        labels = None if labels is None else labels[log.part.rows]
     if values.shape != (len(log),):
         raise BadPropensityError(
             f"got propensities of shape {values.shape} for a log of {len(log)} ratings.",
@@ -203,11 +238,12 @@ def as_propensities(log: Ratings, propensities: PropensitiesLike) -> Propensitie
             f"{(log.n_users, log.n_items)}.",
         )
     check_row_order(
-        propensities,
+        labels,
         log.row_labels,
         what="the propensities",
         parameter="propensities",
         error=BadPropensityError,
+        of_whole=of_whole,
     )
     _require_valid(values, log.name_cell)
     return Propensities._from_valid(values.copy()).follow(log)

@@ -14,11 +14,16 @@ from unskew.data.cells import cell_numbers, describe_duplicates, find_duplicates
 from unskew.data.checks import float_array, require_rows, row_number, row_numbers
 from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.frames import (
+    check_matrix_order,
+    check_row_order,
+    check_same_order,
     id_column,
     index_ids,
     make_frame,
+    matrix_ids_of,
     number_column,
     open_frame,
+    series_labels,
     timestamp_column,
 )
 from unskew.data.ids import (
@@ -262,6 +267,7 @@ class Ratings:
         duplicates: Duplicates,
     ) -> Ratings:
         """From three aligned columns and the index of the frame that they come from."""
+        check_same_order({"user": user, "item": item, "rating": rating, "timestamp": timestamp})
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_ids, item_ids = as_ids(user, "user"), as_ids(item, "item")
         _require_same_length(user_ids, item_ids, ratings)
@@ -295,10 +301,13 @@ class Ratings:
     ) -> Ratings:
         """From a users x items matrix, whose shape is the universe.
 
-        ``missing`` is the value of unobserved cells; it may be NaN.
+        ``missing`` is the value of unobserved cells; it may be NaN. The labels of a pandas frame
+        are the ids, unless ``users`` and ``items`` list them.
         """
         dense = float_array(matrix, "the ratings of a matrix", BadRatingError)
         _require_matrix(dense.shape)
+        row_ids, column_ids = matrix_ids_of(matrix)
+        users, items = row_ids if users is None else users, column_ids if items is None else items
         if not (is_finite_number(missing) or _is_nan(missing)):
             raise UsageError(
                 "`missing` must be the number that marks unobserved cells, such as 0 or np.nan; "
@@ -315,9 +324,11 @@ class Ratings:
             )
         is_observed = ~is_nan if np.isnan(missing) else dense != missing
         rows, columns = np.nonzero(is_observed)
-        return cls.from_codes(
+        log = cls.from_codes(
             rows, columns, dense[rows, columns], shape=dense.shape, users=users, items=items
         )
+        check_matrix_order(matrix, log.users, log.items, parameter="matrix")
+        return log
 
     @classmethod
     def from_sparse(
@@ -373,6 +384,7 @@ class Ratings:
             remedy="Number only users and items with ratings, and pass their number as "
             "`universe=...`.",
         )
+        check_same_order({"user": user, "item": item, "rating": rating})
         ratings = float_array(rating, "ratings", BadRatingError).copy()
         user_codes = check_codes(user, universe.n_users, kind="user")
         item_codes = check_codes(item, universe.n_items, kind="item")
@@ -456,7 +468,13 @@ class Ratings:
 
     def take(self, rows: npt.NDArray[np.integer] | BoolVector) -> Ratings:
         """The log of some rows (distinct indices, or a mask), with the same ids and universe."""
-        return self._take_valid(row_numbers(rows, len(self)))
+        numbers = row_numbers(rows, len(self))
+        if np.asarray(rows).dtype == bool:
+            labels = series_labels(rows)
+            check_row_order(
+                labels, self.row_labels, what="the mask", parameter="rows", error=DataError
+            )
+        return self._take_valid(numbers)
 
     def with_universe(self, universe: UniverseLike) -> Ratings:
         """The same log with another universe; None keeps its own."""

@@ -100,7 +100,7 @@ class Result(ABC):
         first = f"<p><strong>{headline}</strong></p>" if headline else ""
         texts = (escape(text).replace("\n", "<br>") for text in self._footer())
         paragraphs = "".join(f"<p>{text}</p>" for text in texts)
-        return first + html_table(self._shown_columns()) + paragraphs
+        return escape_controls(first + html_table(self._shown_columns()) + paragraphs)
 
 
 class DrawableResult(Result):
@@ -191,6 +191,7 @@ def _find_tracker(
 def _open_mlflow(
     run: Any,
 ) -> tuple[Callable[[dict[str, float]], object], Callable[[Path], object]]:
+    """As :func:`_open_run`, for a run of MLflow or the module ``mlflow``, whose run is active."""
     from mlflow import MlflowClient, active_run
 
     current = active_run() if hasattr(run, "active_run") else run
@@ -198,7 +199,7 @@ def _open_mlflow(
         raise UsageError(
             "MLflow has no active run.",
             parameter="run",
-            remedy="Call it inside `with mlflow.start_run():`.",
+            remedy="Log the result inside `with mlflow.start_run():`.",
         )
     client, run_id = MlflowClient(), current.info.run_id
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -39,8 +39,8 @@ class Projection:
     find_information: Callable[[], Matrix]
     """K x K: B'AB, which only other logs than that of the fit need."""
     bias: Vector
-    expect: Callable[[], tuple[Matrix, Matrix]]
-    """Users of the model x K: the sum of ``P B's`` over all items; and items of the model x K."""
+    expect: Callable[[Unit], Matrix]
+    """Users of the model x K: the sum of ``P B's`` over all items; or items of the model x K."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,8 +113,8 @@ class ScoreEstimation(Estimation):
 
         def expect(unit: Unit) -> Matrix:
             with single_blas_thread():
-                by_user, by_item = projection.expect()
-            return by_user[self.users] if unit == "user" else by_item[self.items]
+                expected = projection.expect(unit)
+            return expected[self.users if unit == "user" else self.items]
 
         return Correction(
             score_of,
@@ -172,9 +172,9 @@ class Score(ScoreEstimation):
         gradient = grid.terms.add_up(residual, *self._rows, factor)
         coefficient = gradient @ grid.inverse_information
 
-        def expect() -> tuple[Matrix, Matrix]:
-            by_user, by_item = grid.expect_terms(coefficient)
-            return by_user[grid.user_unit], by_item[grid.item_unit]
+        def expect(unit: Unit) -> Matrix:
+            by_unit = grid.expect_terms(unit, coefficient)
+            return by_unit[grid.user_unit if unit == "user" else grid.item_unit]
 
         return Projection(
             grid.terms.multiply(coefficient, *self._rows),
@@ -228,7 +228,7 @@ class Offsets(ScoreEstimation):
             score_of,
             find_information,
             share * coefficients.dot(self.excess),
-            cache(lambda: self._expect(coefficients)),
+            lambda unit: self._expect(unit, coefficients),
         )
 
     @cached_property
@@ -269,28 +269,23 @@ class Offsets(ScoreEstimation):
 
         return multiply
 
-    def _expect(self, coefficients: OffsetCoefficients) -> tuple[Matrix, Matrix]:
-        """Sums of ``P B's`` over all items of each user, and over all users of each item."""
-        grid, n_risks = self.grid, len(coefficients.terms)
-        by_user, by_item = (part.copy() for part in grid.expect_terms(coefficients.terms))
-        user_sums, item_sums = (
-            sum_by_code(part, unit, count.size).T if part.size else np.zeros((count.size, n_risks))
-            for part, unit, count in (
-                (coefficients.user, grid.user_unit, grid.user_count),
-                (coefficients.item, grid.item_unit, grid.item_count),
-            )
-        )
-        expected = grid.expect(
-            np.column_stack([grid.user_count, user_sums]),
-            np.column_stack([grid.item_count, item_sums]),
-        )
-        by_user = (by_user + expected[0][:, 1:])[grid.user_unit]
-        by_item = (by_item + expected[1][:, 1:])[grid.item_unit]
-        if self.has_user:
-            by_user += coefficients.user.T * expected[0][grid.user_unit, :1]
-        if self.has_item:
-            by_item += coefficients.item.T * expected[1][grid.item_unit, :1]
-        return by_user, by_item
+    def _expect(self, unit: Unit, coefficients: OffsetCoefficients) -> Matrix:
+        """Sums of ``P B's`` over all items of each user, or over all users of each item."""
+        grid = self.grid
+        offsets, has_offsets, code = coefficients.user, self.has_user, grid.user_unit
+        opposite, opposite_code, count = coefficients.item, grid.item_unit, grid.item_count
+        if unit == "item":
+            offsets, has_offsets, code = coefficients.item, self.has_item, grid.item_unit
+            opposite, opposite_code, count = coefficients.user, grid.user_unit, grid.user_count
+        columns = [count[:, None]]
+        if opposite.size:
+            columns.append(sum_by_code(opposite, opposite_code, count.size).T)
+        expected = grid.expect(unit, np.hstack(columns))
+        by_unit = grid.expect_terms(unit, coefficients.terms)
+        if opposite.size:
+            by_unit += expected[:, 1:]
+        by_member: Matrix = by_unit[code]
+        return by_member + offsets.T * expected[code, :1] if has_offsets else by_member
 
     @cached_property
     def leverage(self) -> Vector:
@@ -377,12 +372,13 @@ class Margins(ScoreEstimation):
         def find_score(rows: slice) -> Matrix:
             return add_pairs(by_code, self.user[rows], item, self.item[rows])
 
-        def expect() -> tuple[Matrix, Matrix]:
-            one_by_user = (user + total) * of_users.sum_all(np.ones((1, n_items)))
-            one_by_item = (item + total) * of_items.sum_all(np.ones((1, n_users)))
-            by_user = one_by_user + of_users.sum_all(item)
-            by_item = one_by_item + of_items.sum_all(user)
-            return by_user.T, by_item.T
+        def expect(unit: Unit) -> Matrix:
+            offsets, opposite, rows = by_code, item, of_users
+            if unit == "item":
+                offsets, opposite, rows = item + total, user, of_items
+            ones = np.ones((1, opposite.shape[1]))
+            expected: Matrix = offsets * rows.sum_all(ones) + rows.sum_all(opposite)
+            return expected.T
 
         return Projection(
             find_score,

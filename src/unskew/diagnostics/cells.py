@@ -145,12 +145,12 @@ class CellPropensities:
     @property
     def weight(self) -> Vector:
         """How many cells each of ``values`` represents."""
-        return self._repeat(1.0, self.multiplicity)
+        return np.repeat([1.0, self.multiplicity], [self.observed.size, self.unobserved.size])
 
     @property
     def is_observed(self) -> Vector:
         """O of each of ``values``: 1 for observed cells and 0 for others."""
-        return self._repeat(1.0, 0.0)
+        return np.repeat([1.0, 0.0], [self.observed.size, self.unobserved.size])
 
     def mean(self, observed: Vector, unobserved: Vector) -> tuple[float, float | None]:
         """The mean over all cells of one number per cell, and its standard error.
@@ -164,7 +164,3 @@ class CellPropensities:
         deviation = float(unobserved.std(ddof=1)) if unobserved.size > 1 else 0.0
         total_error = self.multiplicity * math.sqrt(unobserved.size) * deviation
         return mean, total_error / self.n_cells
-
-    def _repeat(self, of_observed: float, of_unobserved: float) -> Vector:
-        counts = [self.observed.size, self.unobserved.size]
-        return np.repeat([of_observed, of_unobserved], counts)

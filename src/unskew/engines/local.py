@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from unskew.data.frames import (
     split_rows,
 )
 from unskew.data.ids import Ids, encode, find_codes
+from unskew.data.parts import SPLIT_IDS, RandomSplitUnit
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
 from unskew.data.weights import training_weights, weighted_mean
@@ -33,8 +34,9 @@ from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import Objective, sort_both_ways
 from unskew.factorization.reduced import ReducedObjective
 from unskew.factorization.solution import Solver, minimize
+from unskew.models.recommender import Recommender
 from unskew.ranking.positions import rank_cells
-from unskew.settings import Number, WholeNumber, draw_seeds, require_fitted
+from unskew.settings import Instance, Number, OneOf, WholeNumber, draw_seeds, require_fitted
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import RandomState
 
@@ -80,15 +82,23 @@ class LocalEngine:
         return fit_in_memory(self, request)
 
     def split_frame(
-        self, frame: Any, /, *, share: float = 0.2, random_state: RandomState = 0
+        self,
+        frame: Any,
+        /,
+        *,
+        share: float = 0.2,
+        by: RandomSplitUnit = "random",
+        random_state: RandomState = 0,
     ) -> tuple[Any, Any]:
         """Training and test rows of a log; each cell is in the test with probability ``share``.
 
-        A hash of the cell's ids decides, so the parts are those of :class:`SparkEngine`.
+        With ``by="user"`` whole users are drawn, each with all of its rows. A hash of the ids
+        decides, so the parts are those of :class:`SparkEngine`.
         """
         Number(least=0, most=1)("share", share)
+        OneOf(get_args(RandomSplitUnit))("by", by)
         (seed,) = draw_seeds(random_state)
-        names = self.find_names(frame, ("user", "item"))
+        names = self.find_names(frame, SPLIT_IDS[by])
         return split_rows(frame, list(names.values()), share, seed)
 
     def predict_frame(self, model: Any, frame: Any, /, *, name: str = "prediction") -> Any:
@@ -182,6 +192,7 @@ def _add_propensities(frame: Any, columns: Mapping[str, str], model: Any) -> tup
 
 def _require_users(model: Any) -> None:
     """Raise an error if the factors of the users are not in this process."""
+    Instance(Recommender, remedy="Pass a fitted recommender.")("model", model)
     require_fitted(model)
     if getattr(model, "user_factors_frame", None) is not None and not len(model.users_):
         raise UsageError(

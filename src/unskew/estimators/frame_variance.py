@@ -12,44 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unskew.data.estimation import RandomSample
-from unskew.errors import UniverseError
 from unskew.estimators.estimate import Estimate, OutsideError
-from unskew.estimators.observed import Scope, SumSpec
-from unskew.estimators.sums import Sums, few_clusters_error, ratio_influence
+from unskew.estimators.observed import SumSpec
+from unskew.estimators.sums import Sums
 from unskew.types import BoolVector, Matrix, Vector
-
-
-def find_influence(spec: SumSpec, sums: Sums, estimate: Estimate, scope: Scope) -> Matrix:
-    """J / C: models x columns. The error of a risk is the sum over cells of h J x / C."""
-    n_models = estimate.value.size
-    if spec.divides_by_base:
-        return ratio_influence(sums, estimate.value)
-    if scope.universe is None:
-        raise UniverseError(
-            "the number of all cells is unknown.",
-            parameter="universe",
-            remedy="Pass `universe=(n_users, n_items)`.",
-        )
-    return np.column_stack([np.eye(n_models), np.zeros(n_models)]) / scope.universe.n_cells
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UnitSums:
-    """Sums over users or items of what their cells add up to."""
-
-    total: Vector
-    moment: Matrix
-    n: int
-    """The number of units, also of those without a cell."""
-
-    def covariance(self, influence: Matrix) -> Matrix:
-        """Covariance of the risks if the units are a sample of more units."""
-        if self.n < 2:
-            raise few_clusters_error(self.n)
-        mean = influence @ self.total
-        spread = influence @ self.moment @ influence.T
-        covariance: Matrix = self.n / (self.n - 1) * (spread - np.outer(mean, mean) / self.n)
-        return covariance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,8 +24,8 @@ class SecondMoments:
 
     cells: Matrix
     """Sum over cells; with independent cells each counts 1 - P times."""
-    units: tuple[UnitSums, ...] = ()
-    """Of users or items; of both for two-way clusters; none if cells are independent."""
+    units: tuple[Sums, ...] = ()
+    """Over users or items; over both for two-way clusters; none if cells are independent."""
 
     def covariance(self, influence: Matrix) -> Matrix:
         """By cells, by units, or by users plus items minus cells.

@@ -169,17 +169,41 @@ def conservative_limits(
 
 def conservative_quantiles(level: float, *, degrees: float, skewness: float) -> tuple[float, float]:
     """By how many standard errors :func:`conservative_limits` reach down and up."""
-    t = t_quantile(level, degrees)
+    return correct_quantile(t_quantile(level, degrees), skewness)
+
+
+def correct_quantile(t: float, skewness: float) -> tuple[float, float]:
+    """How far limits reach down and up: the wider of a quantile and of Hall's correction of it."""
     return max(t, _invert_hall(t, skewness)), max(t, -_invert_hall(-t, skewness))
+
+
+def t_from_normal(z: float, degrees: float) -> float:
+    """The quantile of Student's t with the tail probability of a non-negative normal quantile."""
+    if math.isinf(degrees):
+        return z
+    return -float(special.stdtrit(degrees, float(special.ndtr(-z))))
+
+
+def correct_statistic(t: float, *, degrees: float, skewness: float) -> float:
+    """The non-negative normal statistic that agrees with a ratio of value and standard error.
+
+    It exceeds z where zero lies outside of the limits by :func:`t_from_normal` of z and
+    :func:`correct_quantile`.
+    """
+    least = _least_statistic(t, skewness)
+    return least if math.isinf(degrees) else -float(special.ndtri(special.stdtr(degrees, -least)))
 
 
 def conservative_p_value(
     value: float, std_error: float, *, degrees: float, skewness: float
 ) -> float:
     """The p-value of zero that agrees with :func:`conservative_limits`."""
-    t = value / std_error
-    hall = math.copysign(1.0, t) * _hall(t, skewness)
-    return t_p_value(max(min(abs(t), hall), 0.0), degrees)
+    return t_p_value(_least_statistic(value / std_error, skewness), degrees)
+
+
+def _least_statistic(t: float, skewness: float) -> float:
+    """The smaller of a statistic and of Hall's correction of it, but at least 0."""
+    return max(min(abs(t), math.copysign(1.0, t) * _hall(t, skewness)), 0.0)
 
 
 def _hall(t: float, skewness: float) -> float:

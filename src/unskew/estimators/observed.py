@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -116,9 +116,10 @@ class Clusters:
     def resample(self, by_cluster: Matrix) -> Matrix | None:
         """Totals over clusters drawn with replacement: one row for each resample.
 
-        All ``n`` clusters can be drawn, also those without a row in ``by_cluster``.
+        All ``n`` clusters can be drawn, also those without a row in ``by_cluster``. None without a
+        bootstrap, or with fewer than two clusters.
         """
-        if self.resampling is None or self.n == 0:
+        if self.resampling is None or self.n < 2:
             return None
         n_resamples = self.resampling.n_resamples
         require_memory(
@@ -231,7 +232,7 @@ class ObservedCells:
 
     def sum_by_cluster(self, deltas: Deltas, spec: SumSpec) -> Matrix:
         """Sums of h delta of each model and of h base by cluster: (clusters, k + bases)."""
-        clusters = self.clusters_by(spec.unit)
+        clusters = self.clusters_of(spec.unit)
         assert clusters is not None
         return self.compute_once(
             "sums",
@@ -257,10 +258,14 @@ class ObservedCells:
             return 0
         return int((self.weight != self.inverse).sum())
 
-    def clusters_by(self, unit: Unit | None) -> Clusters | None:
-        return None if unit is None else self.clusters_of(unit)
-
-    def clusters_of(self, unit: Unit) -> Clusters:
+    @overload
+    def clusters_of(self, unit: Unit) -> Clusters: ...
+    @overload
+    def clusters_of(self, unit: Unit | None) -> Clusters | None: ...
+    def clusters_of(self, unit: Unit | None) -> Clusters | None:
+        """The users or the items of the cells; None for independent cells."""
+        if unit is None:
+            return None
         return self.items if unit == "item" else self.users
 
     @cached_property

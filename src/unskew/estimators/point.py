@@ -34,7 +34,7 @@ from unskew.estimators import ESTIMATORS
 from unskew.estimators.estimate import Estimate, RatioBias, SlotSample
 from unskew.estimators.observed import Deltas, ObservedCells, Scope, SumSpec
 from unskew.estimators.odds import ExtremeWeights, WeightBox, largest_ratio, largest_sum
-from unskew.estimators.sums import Sums, add_up, few_clusters_error, ratio_influence
+from unskew.estimators.sums import Sums, add_up, mean_influence, ratio_influence
 from unskew.estimators.variance import (
     add_uncertainty,
     find_uncertain_share,
@@ -79,17 +79,20 @@ class Estimator:
     def estimate(self, deltas: Deltas, cells: ObservedCells) -> Estimate:
         """The risk of each model: the sums it needs, the risk from them, then its uncertainty."""
         self._require_imputed(deltas)
-        spec = self._find_spec(deltas, cells)
-        sums = add_up(spec, deltas, cells)
+        spec = self.sums_needed(
+            is_ratio=deltas.base is not None,
+            is_mean_of_users=deltas.is_mean_of_users,
+            cluster="user" if cells.cluster == "both" else cells.cluster,
+        )
         estimate = replace(
-            self.from_sums(spec, sums, cells.scope),
+            self.from_sums(spec, add_up(spec, deltas, cells), cells.scope),
             bounds=deltas.bounds,
-            no_interval=self._explain_no_interval(deltas) or self._explain_bias(cells),
+            no_interval=self._explain_no_interval(deltas, cells),
             max_relative_error=deltas.max_relative_error if self.is_weighted else None,
         )
         if estimate.replicates is None:
             if self.is_weighted and isinstance(cells.estimation, Replicates):
-                estimate = self._add_half_sample_covariance(estimate, deltas, cells)
+                estimate = self._add_half_sample_covariance(estimate, spec, deltas, cells)
             else:
                 estimate = add_uncertainty(estimate, spec, deltas, cells)
         return estimate.take_root() if deltas.is_root else estimate
@@ -104,21 +107,17 @@ class Estimator:
                 "call unskew.evaluate(..., imputation=model) in Python.",
             )
 
-    def _explain_no_interval(self, deltas: Deltas) -> str | None:
+    def _explain_no_interval(self, deltas: Deltas, cells: ObservedCells) -> str | None:
         """Why an interval would be wrong; None if the estimate has one."""
-        if not self.imputes or deltas.imputed is None:
-            return None
-        return deltas.imputed.no_interval
-
-    def _explain_bias(self, cells: ObservedCells) -> str | None:
-        """Why propensities that are taken as known allow no interval; None if they do."""
+        if self.imputes and deltas.imputed is not None and deltas.imputed.no_interval:
+            return deltas.imputed.no_interval
         estimation = cells.estimation if self.is_weighted else None
         if isinstance(estimation, TakenAsKnown) and not estimation.has_interval:
             return estimation.reason
         return None
 
     def _add_half_sample_covariance(
-        self, estimate: Estimate, deltas: Deltas, cells: ObservedCells
+        self, estimate: Estimate, spec: SumSpec, deltas: Deltas, cells: ObservedCells
     ) -> Estimate:
         """The estimate with a covariance that includes the error of the propensity model.
 
@@ -127,14 +126,13 @@ class Estimator:
         """
 
         def values_of(half: Deltas, half_cells: ObservedCells) -> Vector:
-            spec = self._find_spec(half, half_cells)
             return self.from_sums(spec, add_up(spec, half, half_cells), half_cells.scope).value
 
         assert isinstance(cells.estimation, Replicates)
-        if not self._find_spec(deltas, cells).divides_by_base:
+        if not spec.divides_by_base:
             reason = UNKNOWN_BIAS.format(model=cells.estimation.model)
             return replace(estimate, no_interval=estimate.no_interval or reason)
-        share = find_uncertain_share(self._find_spec(deltas, cells), deltas, cells, estimate)
+        share = find_uncertain_share(spec, deltas, cells, estimate)
         covariance = half_sample_covariance(values_of, deltas, cells) * share
         if cells.cluster == "both":
             covariance = covariance + self._find_item_part(deltas, cells)
@@ -160,13 +158,6 @@ class Estimator:
         size, vectors = np.linalg.eigh(by_both - by_user)
         part: Matrix = (vectors * np.maximum(size, 0.0)) @ vectors.T
         return part
-
-    def _find_spec(self, deltas: Deltas, cells: ObservedCells) -> SumSpec:
-        return self.sums_needed(
-            is_ratio=deltas.base is not None,
-            is_mean_of_users=deltas.is_mean_of_users,
-            cluster="user" if cells.cluster == "both" else cells.cluster,
-        )
 
     def sums_needed(
         self, *, is_ratio: bool, is_mean_of_users: bool, cluster: Unit | None
@@ -208,16 +199,10 @@ def self_normalized(sums: Sums) -> Estimate:
 
     By the delta method its error is the sum over cells of h (delta - R) / sum h.
     """
-    base = sums.weighted_base
+    base = sums.weighted_bases
     _require_weight(base)
-    if (base == 0).any():
-        raise UsageError(
-            f"no item that model {int((base == 0).argmax()) + 1} of {base.size} recommends was "
-            "rated by the user it is recommended to: the log says nothing about its list.",
-            remedy="Use more positions, such as dcg@50, or leave this model out.",
-        )
     shifted_risk = sums.weighted_delta / base
-    influence = ratio_influence(sums, shifted_risk)
+    influence = ratio_influence(base, shifted_risk)
     replicates = None
     if sums.replicates is not None:
         n_bases = sums.n_bases
@@ -238,7 +223,7 @@ def ips(sums: Sums, *, n_cells: int) -> Estimate:
     Doubly robust estimation uses it for sums to which imputed deltas were added.
     """
     risk = sums.weighted_delta / n_cells
-    influence = np.column_stack([np.eye(risk.size), np.zeros(risk.size)]) / n_cells
+    influence = mean_influence(risk.size, n_cells)
     replicates = None if sums.replicates is None else sums.replicates[:, :-1] / n_cells
     return _with_covariance(risk, sums, influence, replicates)
 
@@ -249,7 +234,7 @@ def self_normalized_dr(sums: Sums, *, n_cells: int) -> Estimate:
     By the delta method the error of its second part is the sum over cells of h (e - m) / sum h,
     with e = delta - imputed delta and m its weighted mean.
     """
-    _require_weight(sums.weighted_base)
+    _require_weight(sums.weighted_bases)
     n_models = sums.weighted_delta.size // 2
     identity = np.eye(n_models)
     mean_error = sums.weighted_delta[n_models:] / sums.last_weighted_base
@@ -268,20 +253,25 @@ def self_normalized_dr(sums: Sums, *, n_cells: int) -> Estimate:
     return _with_covariance(risk, sums, influence, replicates)
 
 
-def _require_weight(weighted_base: Vector) -> None:
-    if (weighted_base == 0).all():
+def _require_weight(bases: Vector) -> None:
+    """Raise an error if a risk would be divided by 0."""
+    if (bases == 0).all():
         raise UsageError(
             "every cell that this metric counts has weight 0, so there is nothing to average.",
             remedy="Use a `weight_transform` that keeps some weights above 0, or a lower "
             "`relevance_threshold`.",
+        )
+    if (bases == 0).any():
+        raise UsageError(
+            f"no item that model {int((bases == 0).argmax()) + 1} of {bases.size} recommends was "
+            "rated by the user it is recommended to: the log says nothing about its list.",
+            remedy="Use more positions, such as dcg@50, or leave this model out.",
         )
 
 
 def _with_covariance(
     risk: Vector, sums: Sums, influence: Matrix, replicates: Matrix | None
 ) -> Estimate:
-    if sums.n_clusters is not None and sums.n_clusters < 2:
-        raise few_clusters_error(sums.n_clusters)
     if replicates is None:
         covariance = sums.covariance(influence)
     else:
@@ -421,7 +411,7 @@ class _MeanOfGroups(Estimator):
     def largest_weights(
         self, deltas: Deltas, cells: ObservedCells, box: WeightBox
     ) -> ExtremeWeights:
-        groups = cells.clusters_by(self.unit)
+        groups = cells.clusters_of(self.unit)
         return largest_ratio(deltas.value[0], box, groups=groups)
 
 
@@ -479,10 +469,10 @@ class ErrorImputation(Estimator):
     def from_sums(self, spec: SumSpec, sums: Sums, scope: Scope) -> Estimate:
         return ips(sums, n_cells=_count_cells(scope, self.name))
 
-    def _explain_no_interval(self, deltas: Deltas) -> str | None:
+    def _explain_no_interval(self, deltas: Deltas, cells: ObservedCells) -> str | None:
         if not self.is_weighted:
             return IMPUTED_ALONE
-        return super()._explain_no_interval(deltas)
+        return super()._explain_no_interval(deltas, cells)
 
     def largest_weights(
         self, deltas: Deltas, cells: ObservedCells, box: WeightBox

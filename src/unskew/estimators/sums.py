@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unskew.data.propensities import Propensities
+from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.estimators.observed import Clusters, Deltas, Imputed, ObservedCells, SumSpec
 from unskew.estimators.user_functions import UserFunctions
@@ -191,10 +192,14 @@ class Sums:
         return float(self.total[-1])
 
     @property
+    def weighted_bases(self) -> Vector:
+        """Sum of h * base: one for all models, or one for each."""
+        return self.total[-self.n_bases :]
+
+    @property
     def weighted_base(self) -> Vector:
         """Sum of h * base, for each model."""
-        n_bases = self.n_bases
-        return np.broadcast_to(self.total[-n_bases:], self.total[:-n_bases].shape)
+        return np.broadcast_to(self.weighted_bases, self.weighted_delta.shape)
 
     @property
     def ratio(self) -> Vector:
@@ -206,6 +211,8 @@ class Sums:
         spread = influence @ self.moment @ influence.T
         if self.n_clusters is None:
             return spread
+        if self.n_clusters < 2:
+            raise few_clusters_error(self.n_clusters)
         mean = influence @ self.total
         factor = self.n_clusters / (self.n_clusters - 1)
         return factor * (spread - np.outer(mean, mean) / self.n_clusters)
@@ -259,66 +266,75 @@ def _find_remaining_bias(
     return bias
 
 
-def ratio_influence(sums: Sums, ratio: Vector) -> Matrix:
-    """Models x columns: the derivative of each ratio by the sums of deltas and bases."""
-    base = sums.weighted_base
-    by_base = -np.diag(ratio) if sums.n_bases > 1 else -ratio
-    return np.column_stack([np.eye(ratio.size), by_base]) / base[:, None]
+def ratio_influence(base: Vector, ratio: Vector) -> Matrix:
+    """Models x columns: the derivative of each ratio by the sums of deltas and bases.
+
+    ``base`` is the sum of h * base: one for all models, or one for each.
+    """
+    by_base = -np.diag(ratio) if base.size > 1 else -ratio
+    return np.column_stack([np.eye(ratio.size), by_base]) / base.reshape(-1, 1)
+
+
+def mean_influence(n_models: int, n_cells: int) -> Matrix:
+    """Models x columns: the derivative of each mean over all cells by the same sums."""
+    return np.column_stack([np.eye(n_models), np.zeros(n_models)]) / n_cells
+
+
+def find_influence(spec: SumSpec, base: Vector, value: Vector, universe: Universe | None) -> Matrix:
+    """The derivative of the risks ``value`` by the sums that ``spec`` asks for."""
+    if spec.divides_by_base:
+        return ratio_influence(base, value)
+    assert universe is not None  # without it there is no estimate
+    return mean_influence(value.size, universe.n_cells)
 
 
 def add_up(spec: SumSpec, deltas: Deltas, cells: ObservedCells) -> Sums:
     """The sums that ``spec`` asks for, from arrays.
 
     If they will be divided by their base, the part that is common to all cells is subtracted first,
-    which keeps the digits of a small standard error.
+    which keeps the digits of a small standard error. Otherwise estimators share sums of one weight.
     """
-    clusters = cells.clusters_by(spec.unit)
+    clusters = cells.clusters_of(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
         return _add_up_errors(spec, deltas.value, deltas.imputed, cells)
     if deltas.functions is not None and clusters is not None:
         by_user = measure_functions(spec, deltas, cells)
         bias = _find_remaining_bias(deltas.functions, spec, deltas, cells, by_user)
         return Sums.of_functions(by_user, clusters, bias)
+    weight, base = cells.weight_of(spec), deltas.base_of(spec)
     value, shift = deltas.value, np.zeros(len(deltas.value))
-    if spec.divides_by_base and deltas.base_of(spec) is None:
+    if spec.divides_by_base and base is None:
         shift = _common_part(value)
         value = value - shift[:, None] if shift.any() else value
     if spec.of_ratios and clusters is not None:
         sums = Sums.of_ratios(
             value,
-            weight=cells.weight_of(spec),
-            base=deltas.base,
+            weight=weight,
+            base=base,
             groups=clusters,
             propensities=cells.propensities if spec.is_weighted else None,
         )
-    elif shift.any():
-        sums = _add_up_cells(spec, value, deltas, cells)
     elif clusters is not None:
-        sums = _add_up_cells(spec, value, deltas, cells, cells.sum_by_cluster(deltas, spec))
+        by_cluster = None if shift.any() else cells.sum_by_cluster(deltas, spec)
+        sums = Sums.of(
+            value,
+            cells.propensities,
+            weight=weight,
+            base=base,
+            clusters=clusters,
+            is_ratio=spec.is_ratio,
+            by_cluster=by_cluster,
+        )
+    elif shift.any():
+        sums = Sums.of(value, cells.propensities, weight=weight)
     else:
         sums = cells.compute_once(
-            "sums", deltas, spec, lambda: _add_up_cells(spec, value, deltas, cells)
+            "sums",
+            deltas,
+            spec,
+            lambda: Sums.of(value, cells.propensities, weight=weight, base=base),
         )
     return replace(sums, shift=shift)
-
-
-def _add_up_cells(
-    spec: SumSpec,
-    value: Matrix,
-    deltas: Deltas,
-    cells: ObservedCells,
-    by_cluster: Matrix | None = None,
-) -> Sums:
-    """Sums of ``value``, the deltas or what is left of them, over cells or clusters."""
-    return Sums.of(
-        value,
-        cells.propensities,
-        weight=cells.weight_of(spec),
-        base=deltas.base_of(spec),
-        clusters=cells.clusters_by(spec.unit),
-        is_ratio=spec.is_ratio,
-        by_cluster=by_cluster,
-    )
 
 
 def _add_up_errors(spec: SumSpec, value: Matrix, imputed: Imputed, cells: ObservedCells) -> Sums:
@@ -331,7 +347,7 @@ def _add_up_errors(spec: SumSpec, value: Matrix, imputed: Imputed, cells: Observ
         error,
         cells.propensities,
         weight=cells.weight_of(spec),
-        clusters=cells.clusters_by(spec.unit),
+        clusters=cells.clusters_of(spec.unit),
         imputed_by_cluster=by_cluster,
     )
 

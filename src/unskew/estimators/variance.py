@@ -27,7 +27,12 @@ from unskew.data.propensities import Propensities
 from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.intervals import Moments, covariance_of_contrasts
 from unskew.estimators.observed import Clusters, Deltas, Imputed, ObservedCells, SumSpec
-from unskew.estimators.sums import Sums, few_clusters_error, measure_functions
+from unskew.estimators.sums import (
+    Sums,
+    few_clusters_error,
+    find_influence,
+    measure_functions,
+)
 from unskew.kernels.blocks import cut_rows, sum_products
 from unskew.threads import single_blas_thread
 from unskew.types import IndexVector, Matrix, Vector
@@ -65,7 +70,7 @@ def linearize(
     """The residuals and the normaliser of the risks that were computed from ``spec``."""
     bases = deltas.base_of(spec)
     base: Any = 1.0 if bases is None else bases
-    groups = cells.clusters_by(spec.unit)
+    groups = cells.clusters_of(spec.unit)
     if spec.adds_imputed and deltas.imputed is not None:
         return _linearize_imputed(spec, deltas.value, deltas.imputed, cells, weight)
     if deltas.functions is not None:
@@ -211,14 +216,14 @@ def _add_from_columns(
     that use the same weights, and no estimator passes over the cells again.
     """
     sums = [cells.sum_by_cluster(deltas, replace(spec, unit=unit)) for unit in cells.units]
-    influence = _column_influence(spec, sums[0].sum(axis=0), estimate.value, cells)
-    n_bases = sums[0].shape[1] - estimate.value.size
+    totals = sums[0].sum(axis=0)[estimate.value.size :]
+    influence = find_influence(spec, totals, estimate.value, cells.universe)
     sizes = _count_clusters(estimate, cells)
 
     def measure(sums: list[Matrix], moment: Matrix | None, *, has_leverage: bool) -> Measured:
         parts = []
         for by_cluster, n in zip(sums, sizes, strict=True):
-            bases = by_cluster[:, -n_bases:]
+            bases = by_cluster[:, -totals.size :]
             leverage = bases / bases.sum(axis=0) if has_leverage else None
             parts.append(_measure_sums(by_cluster @ influence.T, n, leverage))
         return _combine_units(parts, None if moment is None else influence @ moment @ influence.T)
@@ -279,7 +284,7 @@ def _add_from_cells(
     """
     weight, base, value = cells.weight_of(spec), deltas.base_of(spec), estimate.value
     totals = np.atleast_1d((weight if base is None else weight * base).sum(axis=-1))
-    influence = _column_influence(spec, np.append(value, totals), value, cells)
+    influence = find_influence(spec, totals, value, cells.universe)
     scale = np.diag(influence)[:, None]
 
     def contribute(rows: slice) -> Matrix:
@@ -383,18 +388,6 @@ def _correct_cells(
         block *= weight[rows]
         correction.correct_rows(block, rows)
     return correction.without_cells(), columns
-
-
-def _column_influence(spec: SumSpec, total: Vector, value: Vector, cells: ObservedCells) -> Matrix:
-    """J / C: models x columns, where the residuals are J x."""
-    n_models = value.size
-    base = total[n_models:]
-    if not spec.divides_by_base:
-        assert cells.universe is not None
-        by_base = np.zeros((n_models, base.size))
-        return np.hstack([np.eye(n_models), by_base]) / cells.universe.n_cells
-    by_base = -np.diag(value) if base.size > 1 else -value[:, None]
-    return np.hstack([np.eye(n_models), by_base]) / np.broadcast_to(base, value.shape)[:, None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -551,7 +544,7 @@ def half_sample_covariance(
     estimation = cells.estimation
     assert isinstance(estimation, Replicates)
     unit: Unit | None = "user" if cells.cluster == "both" else cells.cluster
-    clusters = cells.clusters_by(unit)
+    clusters = cells.clusters_of(unit)
     code = None if clusters is None else clusters.code
     differences = []
     for halves in estimation.fit_halves(code, cells.users.code.size):
@@ -590,7 +583,7 @@ def _take_half(
     deltas: Deltas, rows: IndexVector, cells: ObservedCells, unit: Unit | None
 ) -> Deltas:
     """Deltas of half of the cells; if clusters are split, with the imputed deltas of this half."""
-    half, clusters = deltas.take(rows), cells.clusters_by(unit)
+    half, clusters = deltas.take(rows), cells.clusters_of(unit)
     if half.imputed is None or unit is None or clusters is None:
         return half
     return replace(half, imputed=half.imputed.project(unit, np.unique(clusters.code[rows])))

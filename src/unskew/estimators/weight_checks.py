@@ -40,6 +40,8 @@ class WeightSummary:
     """Whether the propensities were chosen so that the sum of w is U * I, whatever the truth."""
     shared_variance: float = 0.0
     """What users and items that are selected as a whole add to the variance of the sum of w."""
+    n_clipped: int = 0
+    """Rows whose estimated propensity was raised or limited."""
 
     @classmethod
     def of(
@@ -93,15 +95,15 @@ class WeightSummary:
                 f"{self.n_observed:,} rows ({self.sample_share:.1%}): "
                 "a few large weights decide the estimate, and cells that matter may not have "
                 "been seen.",
-                remedy="Clip them with `weight_transform=Clip(...)`, or find out what the rows "
-                "with the smallest propensities have in common.",
+                remedy="Find out what the rows with the smallest propensities have in common. "
+                "`weight_transform=Clip(...)` makes the estimate less noisy, but biased.",
             )
         if not self.fits_universe:
             z, error = self.mass_z or 0.0, (self.mass_ratio or 1.0) - 1.0
             yield PropensityWarning(
                 f"the inverse propensities add up to {self.mass:,.0f}, but there are "
                 f"{self.n_cells:,} cells ({error:+.1%}, {abs(z):,.1f} standard errors): "
-                "the propensities or the universe are wrong.",
+                f"{self._explain_mass()}.",
                 remedy="Check both. 'snips' helps only if all propensities are wrong by the same "
                 "factor.",
             )
@@ -110,8 +112,17 @@ class WeightSummary:
             yield PropensityWarning(
                 f"the {TOP_ROWS:.0%} of rows with the largest weights hold {self.top_share:.0%} "
                 "of all weight: the estimate is an average over very few cells.",
-                remedy="Clip the weights with `weight_transform=Clip(...)`.",
+                remedy="`weight_transform=Clip(...)` makes it less noisy, but biased.",
             )
+
+    def _explain_mass(self) -> str:
+        if self.n_clipped and self.mass < (self.n_cells or 0.0):
+            share = self.n_clipped / self.n_observed
+            return (
+                f"the propensities of {share:.0%} of the rows were clipped, which makes weights "
+                "too small; or the universe is wrong"
+            )
+        return "the propensities or the universe are wrong"
 
     def warning_texts(self) -> list[str]:
         return [str(warning) for warning in self.warnings()]

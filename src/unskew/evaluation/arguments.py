@@ -53,7 +53,22 @@ def find_estimators(estimators: object, universe: Universe | None = None) -> lis
     return chosen
 
 
-def require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator]) -> None:
+def choose_estimators(
+    estimators: object,
+    metrics: Sequence[Metric],
+    universe: Universe | None,
+    propensities: object,
+    model_set: object,
+) -> list[Estimator]:
+    """The estimators; an error if one cannot estimate the metrics from what was passed."""
+    chosen = find_estimators(estimators, universe)
+    _require_compatible(metrics, chosen)
+    _require_propensities(propensities, chosen)
+    _require_model_set(model_set, chosen)
+    return chosen
+
+
+def _require_compatible(metrics: Sequence[Metric], estimators: Sequence[Estimator]) -> None:
     """Raise an error if weights are to correct a metric that they cannot correct."""
     corrected = [each.name for each in estimators if each.is_weighted or each.imputes]
     for metric in metrics:
@@ -84,7 +99,7 @@ def require_imputed(deltas: Mapping[str, Deltas], estimators: Sequence[Estimator
             )
 
 
-def require_propensities(propensities: object, estimators: Sequence[Estimator]) -> None:
+def _require_propensities(propensities: object, estimators: Sequence[Estimator]) -> None:
     weighted = [estimator.name for estimator in estimators if estimator.is_weighted]
     if propensities is None and weighted:
         raise UsageError(
@@ -96,7 +111,7 @@ def require_propensities(propensities: object, estimators: Sequence[Estimator]) 
         )
 
 
-def require_model_set(model_set: object, estimators: Sequence[Estimator]) -> None:
+def _require_model_set(model_set: object, estimators: Sequence[Estimator]) -> None:
     """Raise an error if ``model_set`` is no ModelSet, or if no estimator reads it."""
     reading = [estimator.name for estimator in estimators if estimator.has_own_models]
     if model_set is not None and not isinstance(model_set, ModelSet):
@@ -187,8 +202,9 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
 
 
 def _as_list(parameter: str, value: object, *, example: str) -> Sequence[Any]:
-    is_object = (callable(value) or isinstance(value, Estimator)) and not isinstance(value, type)
-    if isinstance(value, str) or is_object:
+    """``value``, or a list of it alone if it is one name or one object."""
+    is_single = (callable(value) or isinstance(value, Estimator)) and not isinstance(value, type)
+    if isinstance(value, str) or is_single:
         return [value]
     if not isinstance(value, Sequence):
         raise UsageError(

@@ -242,6 +242,8 @@ def summarize_weights(
         n_cells is None or abs(float(cells.weight.sum()) / n_cells - 1) < MASS_TOLERANCE
     )
     summary = WeightSummary.of(cells.weight, n_cells=n_cells, is_balanced=is_balanced)
+    if cells.estimation is not None and cells.estimation.fixed is not None:
+        summary = replace(summary, n_clipped=int(cells.estimation.fixed.sum()))
     if not summary.fits_universe:
         summary = replace(summary, shared_variance=find_shared_variance(cells))
     for warning in summary.warnings():
@@ -299,7 +301,7 @@ def choose_clusters(
 def _choose(
     cluster: Cluster | Literal["auto"], cells: ObservedCells, *, checks: bool, adds_items: bool
 ) -> ClusterChoice:
-    by_user = _has_several(cells, "user")
+    by_user = cluster == "auto" and _has_several(cells, "user")
     chosen: Cluster = ("user" if by_user else None) if cluster == "auto" else cluster
     is_checked = checks and cells.propensities is not None and cluster not in (None, "both")
     is_checked = is_checked and _has_several(cells, "item")

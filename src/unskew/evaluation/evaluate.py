@@ -23,15 +23,12 @@ from unskew.estimators.observed import Cluster, Deltas, Imputed, ObservedCells, 
 from unskew.estimators.point import Estimator
 from unskew.estimators.user_functions import UserFunctions
 from unskew.evaluation.arguments import (
-    find_estimators,
+    choose_estimators,
     find_metrics,
     find_universe,
     require_cluster,
-    require_compatible,
     require_imputed,
     require_level,
-    require_model_set,
-    require_propensities,
     require_weight_transform,
     warn_about_scales,
 )
@@ -218,23 +215,22 @@ def evaluate(
     require_level(level)
     require_weight_transform(weight_transform)
     require_cluster(cluster)
-    models = name_models(predictions)
-    all_cells = find_universe(log, universe, propensities)
-    tested = TestedCells.find(log, all_cells, candidates, exclude)
-    chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
-    chosen_estimators = find_estimators(estimators, all_cells)
-    require_compatible(chosen_metrics, chosen_estimators)
-    require_propensities(propensities, chosen_estimators)
-    require_model_set(model_set, chosen_estimators)
-    warn_about_scales(models, chosen_metrics, log)
     Flag()("sequence", sequence)
     (seed,) = draw_seeds(random_state)
+    models = name_models(predictions)
+    all_cells = find_universe(log, universe, propensities)
+    chosen_metrics = find_metrics(metrics, relevance_threshold=relevance_threshold)
+    chosen_estimators = choose_estimators(
+        estimators, chosen_metrics, all_cells, propensities, model_set
+    )
+    warn_about_scales(models, chosen_metrics, log)
 
-    of_log, estimation = read_propensities(
+    tested = TestedCells.find(log, all_cells, candidates, exclude)
+    log_propensities, estimation = read_propensities(
         log, propensities, are_known=propensities_known, bootstrap=bootstrap
     )
     resampling = None if bootstrap is None else Resampling(bootstrap, seed)
-    cells = observe_cells(tested, of_log, weight_transform, resampling)
+    cells = observe_cells(tested, log_propensities, weight_transform, resampling)
     can_add_items = not sequence and bootstrap is None
     cells, clusters = choose_clusters(cluster, cells, chosen_estimators, can_add_items)
     if sequence or planned_size is not None:
@@ -248,7 +244,6 @@ def evaluate(
     )
     if imputation is not None:
         require_imputed(deltas, chosen_estimators)
-    cells.evaluate_together(deltas.values())
 
     by_name = {estimator.name: estimator for estimator in chosen_estimators}
     inputs = EvaluationInputs(tuple(models), level, deltas, cells, by_name, tested.log.rating)
@@ -293,6 +288,7 @@ def evaluate(
 
 def _estimate_risks(inputs: EvaluationInputs) -> dict[tuple[str, str], Estimate]:
     """By (metric, estimator): the risks of all models."""
+    inputs.cells.evaluate_together(inputs.deltas.values())
     return {
         (metric, name): estimator.estimate(deltas, inputs.cells)
         for metric, deltas in inputs.deltas.items()
@@ -375,10 +371,10 @@ def _stack_models(
     value, base = np.stack([delta.value for delta in deltas]), deltas[0].base
     is_bad = ~np.isfinite(value)
     if is_bad.any():
-        of_model = is_bad[int(is_bad.any(axis=1).argmax())]
-        where = log.name_cell(int(of_model.argmax()))
+        is_bad_cell = is_bad[int(is_bad.any(axis=1).argmax())]
+        where = log.name_cell(int(is_bad_cell.argmax()))
         raise BadPredictionError(
-            f"{metric.name} is not finite for {int(of_model.sum())} of {of_model.size} cells; "
+            f"{metric.name} is not finite for {is_bad_cell.sum()} of {is_bad_cell.size} cells; "
             f"the first is {where}.",
             parameter="predictions",
             where=where,
@@ -387,15 +383,15 @@ def _stack_models(
     slots = [delta.slots for delta in deltas if delta.slots is not None]
     functions = tuple(delta.function for delta in deltas if delta.function is not None)
     return Deltas(
-        value,
-        base,
-        deltas[0].is_mean_of_users,
-        None if base is not None else imputed,
-        np.stack(slots) if slots else None,
-        metric_bounds(metric),
-        UserFunctions(functions) if functions else None,
-        deltas[0].is_root,
-        max_relative_error(metric),
+        value=value,
+        base=base,
+        is_mean_of_users=deltas[0].is_mean_of_users,
+        imputed=None if base is not None else imputed,
+        slots=np.stack(slots) if slots else None,
+        bounds=metric_bounds(metric),
+        functions=UserFunctions(functions) if functions else None,
+        is_root=deltas[0].is_root,
+        max_relative_error=max_relative_error(metric),
     )
 
 

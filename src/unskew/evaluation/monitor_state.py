@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -239,15 +240,15 @@ class MonitorState:
         codes = np.array([users.setdefault(each, len(users)) for each in ids], dtype=np.intp)
         n_new = len(users) - len(self.users)
         by_user = np.pad(self.by_user, ((0, 0), (0, n_new), (0, 0)))
-        for metric, of_metric in zip(by_user, sums, strict=True):
-            np.add.at(metric, codes, of_metric)
+        for metric, metric_sums in zip(by_user, sums, strict=True):
+            np.add.at(metric, codes, metric_sums)
         return replace(self, users=users, by_user=by_user)
 
     @property
     def is_finite(self) -> bool:
         """Whether no sum is so large that limits cannot be computed from it."""
         sums = [np.array([self.sum_of_weights]), self.by_user]
-        sums += [array for each in self.moments for array in (each.total, each.moment)]
+        sums += [array for each in self.moments for array in each.sums]
         sums += [np.array(each.sums, np.float64) for each in self.exact]
         return all(bool((np.abs(array) < MAX_SUM).all()) for array in sums)
 
@@ -272,7 +273,7 @@ class MonitorState:
             "n_observed": self.n_observed,
             "mass": self.sum_of_weights,
             "moments": [
-                [each.n_units, each.total.tolist(), each.moment.tolist()] for each in self.moments
+                [each.n_units, *(array.tolist() for array in each.sums)] for each in self.moments
             ],
             "users": list(self.users),
             "by_user": self.by_user.tolist(),
@@ -288,20 +289,14 @@ class MonitorState:
         users = {str(user): code for code, user in enumerate(record["users"])}
         size = n_models + 1
         moments = tuple(
-            UnitMoments(
-                int(n),
-                np.array(total, np.float64).reshape(size),
-                np.array(moment, np.float64).reshape(size, size),
-            )
-            for n, total, moment in record["moments"]
+            start.with_sums(int(n), *sums)
+            for start, (n, *sums) in zip(empty.moments, record["moments"], strict=True)
         )
         by_user = np.array(record["by_user"], np.float64)
         exact = tuple(
             replace(start, n_units=int(n), sums=BernsteinSums._make(map(float, sums)))
             for start, (n, sums) in zip(empty.exact, record["exact"], strict=True)
         )
-        if len(moments) != len(plan.metrics):
-            raise ValueError("the sums do not fit the plan")
         state = cls(
             record["n_rows"],
             record["n_observed"],
@@ -320,7 +315,39 @@ class MonitorState:
         counts += [each.n_units for each in state.exact]
         if not (state.is_finite and 0 <= min(counts) <= max(counts) <= state.n_rows <= MAX_ROWS):
             raise ValueError("its numbers are impossible")
+        for look in (*state.path, take_look(plan, state)):
+            _check_look(plan, look, state.n_rows)
         return state
+
+
+LOOK_TABLES = {"rows": "estimate", "differences": "difference"}
+"""The tables of a look, and the column that has their values."""
+
+
+def _check_look(plan: MonitorPlan, look: Look, n_rows: int) -> None:
+    """Raise an error unless a look has the tables and the numbers that pages of the plan need."""
+    for name in ("n_rows", "n_units"):
+        WholeNumber()(name, look[name])
+    Number(least=0)("effective_size", look["effective_size"])
+    if look["n_rows"] > n_rows or set(look) - {"n_rows", "n_units", "effective_size", *LOOK_TABLES}:
+        raise ValueError("a look of its path is impossible")
+    subjects: dict[str, list[tuple[str, ...]]] = {
+        "rows": [(model,) for model in plan.models],
+        "differences": [(plan.models[one], plan.models[other]) for one, other in plan.pairs],
+    }
+    for table, value in LOOK_TABLES.items():
+        names = ("model",) if table == "rows" else ("first", "second")
+        limits = ("ci_low", "ci_high", *(("p_value",) if table == "differences" else ()))
+        for row in look[table]:
+            subject = tuple(row[name] for name in names)
+            is_planned = row["metric"] in plan.metrics and row["estimator"] in plan.estimators
+            if not is_planned or subject not in subjects[table]:
+                raise ValueError(f"a look has {subject}, which the plan has not")
+            Number()(value, row[value])
+            for name in limits:
+                Number(allow_none=True)(name, row[name])
+            if (row["ci_low"] is None) != (row["ci_high"] is None):
+                raise ValueError("a look has one limit of two")
 
 
 def take_look(plan: MonitorPlan, state: MonitorState) -> Look:
@@ -378,11 +405,12 @@ def _estimate_asymptotically(
 ) -> Iterator[Numbers]:
     """Value, limits and p-value of each model, then of each pair; None if it is too early."""
     n_items = 1 if plan.unit == "row" or plan.universe is None else plan.universe[1]
-    risks = moments.ratio() if estimator == "snips" else moments.mean(size=n_items)
+    mean = moments.ratio() if estimator == "snips" else moments.mean(size=n_items)
     clock = SequenceClock(moments.n_units, plan.planned_size, moments.effective_size)
-    estimate, level = Estimate(*risks, clock=clock), plan.level
+    estimate = Estimate(mean.value, mean.covariance, moments=mean.moments, clock=clock)
+    level = plan.level
     intervals = [estimate.of(model, level=level) for model in range(len(plan.models))]
     intervals += [estimate.difference(*pair, level=level) for pair in plan.pairs]
     for each in intervals:
-        limits = (None, None, None) if clock.is_early else (each.low, each.high, each.p_value)
-        yield each.value, *limits
+        is_known = math.isfinite(each.low) and math.isfinite(each.high)
+        yield each.value, *((each.low, each.high, each.p_value) if is_known else (None,) * 3)

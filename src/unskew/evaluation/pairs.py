@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from unskew.data.result import DrawableResult
 from unskew.estimators.intervals import adjust_p_values
+from unskew.estimators.point import Naive
 from unskew.tables import UNDECIDED, count_noun
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class PairwiseComparison(DrawableResult):
         leader, *ties = self.best
         measure = f"{self.metric} by {self.estimator}"
         consequence = "the order can also be another one"
-        caution = "" if self.premise is None else self.premise.describe_caution(consequence)
+        caution = describe_caution(self.estimator, self.premise, consequence)
         verdict = f"{'ahead' if caution else 'best'} on {measure}: {leader}"
         if all(math.isnan(pair.p_value) for pair in self.pairs):
             verdict = f"no model is best on {measure}: the differences have no interval"
@@ -107,6 +108,13 @@ class PairwiseComparison(DrawableResult):
         return [*self.warnings, self.describe()]
 
 
+def describe_caution(estimator: str, premise: Premise | None, consequence: str) -> str:
+    """Why an order by this estimator may be another one over all cells; empty without a reason."""
+    if estimator == Naive.name:
+        return "for ratings like those in the log, not for all cells"
+    return "" if premise is None else premise.describe_caution(consequence)
+
+
 def adjust_pairs(
     comparisons: Sequence[Comparison], models: Sequence[str], backend: str | None
 ) -> PairwiseComparison:
@@ -115,14 +123,14 @@ def adjust_pairs(
     adjusted = adjust_p_values([each.p_value for each in comparisons])
     pairs = tuple(
         AdjustedPair(
-            each.first,
-            each.second,
-            each.difference,
-            each.ci_low,
-            each.ci_high,
-            each.p_value,
-            p_adjusted,
-            each.better if p_adjusted < 1 - each.level else None,
+            first=each.first,
+            second=each.second,
+            difference=each.difference,
+            ci_low=each.ci_low,
+            ci_high=each.ci_high,
+            p_value=each.p_value,
+            p_adjusted=p_adjusted,
+            better=each.better if p_adjusted < 1 - each.level else None,
         )
         for each, p_adjusted in zip(comparisons, adjusted, strict=True)
     )

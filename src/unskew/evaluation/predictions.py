@@ -21,6 +21,7 @@ from unskew.data.frames import (
     is_frame,
     number_column,
     open_frame,
+    series_labels,
 )
 from unskew.data.ids import Ids, encode, find_codes, format_id
 from unskew.data.ratings import Ratings
@@ -442,7 +443,7 @@ def read_predictions(
         return ScoredCells(name, values.__getitem__, ranker)
     if values.shape == (len(log),):
         check_row_order(
-            predictions,
+            series_labels(predictions),
             log.row_labels,
             what=f"the predictions of model {name!r}",
             parameter="predictions",

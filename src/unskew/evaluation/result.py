@@ -27,7 +27,7 @@ from unskew.estimators import ESTIMATORS, main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.cells import ClusterChoice
-from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs
+from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs, describe_caution
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount, TransformEffect
 from unskew.evaluation.weight_changes import (
     EvaluationInputs,
@@ -136,7 +136,7 @@ class Comparison(DrawableResult):
         if self.better is not None:
             verdict = "beats" if self.better == self.first else "loses to"
             consequence = "the order can also be the other way round"
-        caution = "" if self.premise is None else self.premise.describe_caution(consequence)
+        caution = describe_caution(self.estimator, self.premise, consequence)
         if caution and self.better is not None:
             verdict = "is ahead of" if self.better == self.first else "is behind"
         return (
@@ -257,15 +257,19 @@ class Evaluation(Result):
         is_weighted = estimator not in ESTIMATORS or ESTIMATORS[estimator].target.is_weighted
         if self.weight_summary is None or not is_weighted:
             return None
-        doubt = self._describe_unexplained()
-        if not self.weight_summary.fits_universe:
-            doubt = "the propensities do not fit this log"
         return Premise(
             describe_condition(self.estimation),
             self.estimation is None or self.estimation.sees_ratings,
             None if self.estimation is None else self.estimation.adjusts_for,
-            doubt,
+            self.doubt,
         )
+
+    @property
+    def doubt(self) -> str | None:
+        """What shows that the propensities do not fit the log; None if nothing does."""
+        if not self._fits_universe:
+            return "the propensities do not fit this log"
+        return self._describe_unexplained()
 
     def compare_all(
         self, *, metric: str | None = None, estimator: str | None = None
@@ -407,7 +411,7 @@ class Evaluation(Result):
         """Item totals that vary more than the propensities explain."""
         dispersion = None if self.clusters is None else self.clusters.dispersion
         estimation = self.estimation
-        if dispersion is None or self.n_observed < LONG_LOG:
+        if dispersion is None or self.n_observed < LONG_LOG or not self._fits_universe:
             return
         if isinstance(estimation, Strata) and estimation.kind == "rating":
             yield PropensityWarning(
@@ -422,6 +426,11 @@ class Evaluation(Result):
                 f"{dispersion.unit}s are logged. Intervals include this, but if it has to do with "
                 "the errors of the models, the estimates are biased."
             )
+
+    @property
+    def _fits_universe(self) -> bool:
+        """Whether the weights add up; if not, totals of items show nothing else."""
+        return self.weight_summary is None or self.weight_summary.fits_universe
 
     def _describe_item_check(self) -> dict[str, Any] | None:
         """Whether item totals fit the propensities, and the words; None if that was not tested."""
@@ -479,8 +488,8 @@ class Evaluation(Result):
 
     def describe(self) -> str:
         """What the numbers were computed from, and what they rest on, in a few lines."""
-        of_universe = "" if self.universe is None else f" of {self.universe}"
-        notes = [f"{count_noun(self.n_observed, 'observed cell')}{of_universe}"]
+        universe = "" if self.universe is None else f" of {self.universe}"
+        notes = [f"{count_noun(self.n_observed, 'observed cell')}{universe}"]
         if self.weight_summary is not None:
             size = self.weight_summary.effective_sample_size
             notes.append(f"effective sample size {size:,.0f}")

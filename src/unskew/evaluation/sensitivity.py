@@ -131,6 +131,7 @@ def sensitivity(
         constraint=constraint,
         benchmark=benchmarks,
         notes=tuple(_describe_limits(inputs, constraint, has_odds_errors=bool(odds_errors))),
+        doubt=evaluation.doubt,
         backend=evaluation.backend,
         inputs=inputs,
     )
@@ -258,7 +259,7 @@ class Robustness(DrawableResult):
     benchmark: Mapping[str, float] = field(default_factory=dict)
     """Odds errors by name, for comparison."""
     caution: str = ""
-    """Why propensities that never saw a rating can be further off than ``flips_at``."""
+    """Why the propensities can be further off than ``flips_at``."""
 
     @property
     def better(self) -> str | None:
@@ -324,6 +325,8 @@ class Sensitivity(Result):
     """Odds errors by name, for comparison."""
     notes: tuple[str, ...] = ()
     """What does not apply to which estimator."""
+    doubt: str | None = None
+    """What shows that the propensities do not fit the log; None if nothing does."""
     backend: str | None = None
     inputs: EvaluationInputs | None = None
 
@@ -364,7 +367,11 @@ class Sensitivity(Result):
         )
 
     def _describe_caution(self, flips_at: float) -> str:
-        """What self-selection was in a real log, for propensities that never saw a rating."""
+        """That a check failed; or, for propensities that never saw a rating, what self-selection
+        was in a real log.
+        """
+        if self.doubt is not None:
+            return f"Not reliable, a check failed: {self.doubt}."
         estimation = None if self.inputs is None else self.inputs.cells.estimation
         if estimation is None or estimation.sees_ratings or flips_at >= MEASURED_SELECTION:
             return ""
@@ -458,6 +465,8 @@ class Sensitivity(Result):
     def _footer(self) -> list[str]:
         cells = count_noun(self.n_observed, "observed cell")
         footer = [f"{cells}; {self.level:.0%} intervals, {self.intervals}", *self.notes]
+        if self.doubt is not None:
+            footer.append(f"not reliable, a check failed: {self.doubt}")
         if others := [name for name in self.estimators if name != self._main_estimator()]:
             footer.append(f"rows of {', '.join(others)}: to_frame()")
         if len(self.models) > 1:

@@ -12,16 +12,15 @@ from unskew.estimators.estimate import Estimate, OutsideError
 from unskew.estimators.observed import Deltas, ObservedCells
 from unskew.estimators.point import IPS, SNIPS, Estimator, Naive, universe_error
 from unskew.estimators.sequences import (
-    EARLY,
     MIN_EFFECTIVE_SIZE,
-    SMALL_EFFECTIVE_SIZE,
+    RunningMean,
     SequenceClock,
     UnitMoments,
 )
 from unskew.estimators.variance import linearize
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.settings import WholeNumber
-from unskew.types import Matrix, Vector
+from unskew.types import Vector
 
 ESTIMATORS_OF_SEQUENCES = (Naive, IPS, SNIPS)
 
@@ -112,8 +111,6 @@ def describe_sequence(
             f"{MIN_EFFECTIVE_SIZE:.0f} that limits at every look need"
         )
     text = f"valid at every look, planned size {planned_size:,} {units}"
-    if min(sizes) < SMALL_EFFECTIVE_SIZE:
-        text += f", {min(sizes):,.0f} effective {units} ({EARLY})"
     if cells.estimation is not None:
         text += f", {cells.estimation.model} taken as fitted to an earlier log"
     return text
@@ -138,16 +135,16 @@ def _estimate(
     n_units = weight.size if cells.cluster is None else np.unique(cells.users.code).size
     clock = SequenceClock(n_units, planned_size, moments.effective_size)
     if isinstance(estimator, IPS) and deltas.base is None:
-        value, covariance = _mean_over_universe(moments, cells)
+        mean = _mean_over_universe(moments, cells)
     else:
-        value, covariance = moments.ratio()
-    estimate = Estimate(value, covariance, clock=clock)
+        mean = moments.ratio()
+    estimate = Estimate(mean.value, mean.covariance, moments=mean.moments, clock=clock)
     if not estimator.is_weighted or cells.estimation is None:
         return estimate
     return _add_earlier_fit(estimate, deltas, estimator, cells, weight)
 
 
-def _mean_over_universe(moments: UnitMoments, cells: ObservedCells) -> tuple[Vector, Matrix]:
+def _mean_over_universe(moments: UnitMoments, cells: ObservedCells) -> RunningMean:
     if cells.universe is None:
         raise universe_error(IPS.name)
     if cells.cluster is None:
@@ -181,5 +178,9 @@ def _add_earlier_fit(
         gradient = correction.outside / linearization.normalizer
         covariance = covariance + OutsideError(gradient, correction.sample).covariance
     return Estimate(
-        estimate.value, covariance, clock=estimate.clock, known_covariance=estimate.covariance
+        estimate.value,
+        covariance,
+        moments=estimate.moments,
+        clock=estimate.clock,
+        known_covariance=estimate.covariance,
     )

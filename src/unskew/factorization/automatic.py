@@ -109,7 +109,7 @@ def choose_penalty(
         share = 1.0
         if n_factors:
             scaled = [replace(part, edge=_scale_offsets(part.edge, scale)) for part in parts]
-            share = _search_share(scaled, fit, random_state)
+            share = _search_multiple(scaled, fit, random_state)
         edge = replace(_scale_offsets(edge, scale), factors=share * edge.factors)
     return edge if offsets == "regularized" else Penalty(edge.factors)
 
@@ -177,32 +177,32 @@ def _offset_losses(part: _Part, scale: float) -> Vector:
     return part.held_out_weight * np.square(part.held_out.rating - prediction)
 
 
-def _search_share(parts: Sequence[_Part], fit: FitFactors, random_state: RandomState) -> float:
+def _search_multiple(parts: Sequence[_Part], fit: FitFactors, random_state: RandomState) -> float:
     """The multiple of the noise edge, a power of 2, with the least error of held-out ratings.
 
     The search goes down from 1 as long as the error falls. If it does not fall at all, the search
-    goes up, which matters only if the noise is larger than the moments of the log say.
+    goes up, which matters only if the noise was estimated too small.
     """
 
-    def descend(
-        share: float, error: float, starts: Sequence[Factors | None], factor: float
+    def follow(
+        multiple: float, error: float, starts: Sequence[Factors | None], factor: float
     ) -> tuple[float, float, Sequence[Factors | None]]:
         for _ in range(MAX_STEPS):
-            next_error, fits = _fit_parts(parts, fit, share * factor, starts, random_state)
+            next_error, fits = _measure_error(parts, fit, multiple * factor, starts, random_state)
             if next_error >= (1 - MIN_GAIN) * error:
                 break
-            share, error, starts = share * factor, next_error, fits
-        return share, error, starts
+            multiple, error, starts = multiple * factor, next_error, fits
+        return multiple, error, starts
 
-    first_error, fits = _fit_parts(parts, fit, 1.0, [None] * len(parts), random_state)
-    share, error, starts = descend(1.0, first_error, fits, 0.5)
-    return share if share < 1 else descend(share, error, starts, 2.0)[0]
+    first_error, fits = _measure_error(parts, fit, 1.0, [None] * len(parts), random_state)
+    multiple, error, starts = follow(1.0, first_error, fits, 0.5)
+    return multiple if multiple < 1 else follow(multiple, error, starts, 2.0)[0]
 
 
-def _fit_parts(
+def _measure_error(
     parts: Sequence[_Part],
     fit: FitFactors,
-    share: float,
+    multiple: float,
     starts: Sequence[Factors | None],
     random_state: RandomState,
 ) -> tuple[float, list[Factors]]:
@@ -213,7 +213,7 @@ def _fit_parts(
     """
     error, fits = 0.0, []
     for part, start in zip(parts, starts, strict=True):
-        penalty = replace(part.edge, factors=share * part.edge.factors)
+        penalty = replace(part.edge, factors=multiple * part.edge.factors)
         start = None if start is None else _perturb(start, random_state)
         factors = fit(part.training, part.weight, penalty, start)
         prediction = factors.predict(part.held_out.user, part.held_out.item)

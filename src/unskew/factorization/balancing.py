@@ -107,28 +107,28 @@ class KernelFunctions:
         """The functions with these numbers, in this order."""
         return KernelFunctions(self.of_user[:, chosen], self.of_item[:, chosen])
 
-    def choose(self, log: Ratings, error: Vector, weight: Vector, n_chosen: int) -> KernelFunctions:
-        """The functions that explain most of ``error`` on the log, one after the other.
 
-        What they explain is what an imbalance of them would add to the bias of the weighted loss.
-        """
-        columns = self.evaluate(log.user, log.item)
-        columns = columns - (weight @ columns) / weight.sum()
-        left = error - (weight @ error) / weight.sum()
-        chosen: list[int] = []
-        for _ in range(min(n_chosen, columns.shape[1])):
-            norm = np.sqrt(weight @ np.square(columns))
-            usable = norm > TOLERANCE * (norm.max() + TOLERANCE)
-            usable[chosen] = False
-            if not usable.any():
-                break
-            gain = np.where(usable, np.abs((weight * left) @ columns) / np.maximum(norm, 1e-300), 0)
-            best = int(gain.argmax())
-            chosen.append(best)
-            direction = columns[:, best] / norm[best]
-            left = left - ((weight * left) @ direction) * direction
-            columns = columns - np.outer(direction, (weight * direction) @ columns)
-        return self.take(np.array(sorted(chosen), dtype=np.intp))
+def choose_functions(columns: Matrix, error: Vector, weight: Vector, n_chosen: int) -> IndexVector:
+    """The columns that explain most of ``error``, found one after the other, in ascending order.
+
+    What a function explains is what an imbalance of it would add to the bias of the weighted loss.
+    """
+    columns = columns - (weight @ columns) / weight.sum()
+    left = error - (weight @ error) / weight.sum()
+    chosen: list[int] = []
+    for _ in range(min(n_chosen, columns.shape[1])):
+        norm = np.sqrt(weight @ np.square(columns))
+        usable = norm > TOLERANCE * (norm.max() + TOLERANCE)
+        usable[chosen] = False
+        if not usable.any():
+            break
+        gain = np.where(usable, np.abs((weight * left) @ columns) / np.maximum(norm, 1e-300), 0)
+        best = int(gain.argmax())
+        chosen.append(best)
+        direction = columns[:, best] / norm[best]
+        left = left - ((weight * left) @ direction) * direction
+        columns = columns - np.outer(direction, (weight * direction) @ columns)
+    return np.array(sorted(chosen), dtype=np.intp)
 
 
 def _gaussian(positions: Matrix, centers: IntVector) -> Matrix:

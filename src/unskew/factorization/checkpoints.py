@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import whole_number
 from unskew.errors import UsageError
 from unskew.io.model_files import READ_ERRORS, read_stored_arrays
 from unskew.io.writing import as_path, write_file
+from unskew.settings import WholeNumber
 
 S = TypeVar("S")
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -58,7 +58,7 @@ def make_checkpoint(
     start: Any = None,
 ) -> Checkpoint | None:
     """The checkpoint of a fit that settings, ``arrays``, ``shape`` and ``start`` identify."""
-    whole_number("checkpoint_every", every, least=1)
+    WholeNumber(least=1)("checkpoint_every", every)
     if path is None:
         return None
     described = {name: _describe_setting(value) for name, value in settings.items()}
@@ -116,10 +116,12 @@ def load_state(
             if name in arrays:
                 _require_like(arrays[name], expected, name)
         lengths = {
-            len(arrays[name]) for name, like in flatten_record(start).items() if _is_free(like)
+            name: len(arrays[name])
+            for name, like in flatten_record(start).items()
+            if _is_free(like)
         }
-        if len(lengths) > 1:
-            raise ValueError(f"arrays of one length have the lengths {lengths}")
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"these arrays must have equal lengths, but have {lengths}")
         return _restore_record(start, arrays), tuple(history.tolist())
     except UsageError:
         raise
@@ -135,7 +137,7 @@ def load_state(
             f"the checkpoint {path} cannot be read ({error}).",
             parameter="checkpoint",
             value=path,
-            remedy="Choose another file.",
+            remedy="Delete it to start the fit again, or choose another file.",
         ) from error
 
 

@@ -31,7 +31,7 @@ from unskew.errors import (
 )
 from unskew.io.files import SCANNED_BYTES, list_duration_columns, refuse_truncation
 from unskew.io.sources import DELIMITERS, FileSource, Format
-from unskew.io.table import NUMBER
+from unskew.io.table import FLAGS, NUMBER
 from unskew.io.text_files import (
     iterate_json_objects,
     open_rows,
@@ -90,12 +90,17 @@ class FileRelation:
         """The names of the columns, in the order of the file."""
         return list(self.rows.columns)
 
-    def select(self, number_columns: Sequence[str]) -> Any:
-        """All columns; what is not a number in ``number_columns`` is null."""
+    def select(self, number_columns: Sequence[str], *, flags: Sequence[str] = ()) -> Any:
+        """All columns; what is not a number in ``number_columns`` is null.
+
+        In those of ``flags``, texts such as ``True`` and ``false`` are 1 and 0.
+        """
         columns = zip(self.columns, map(str, self.rows.types), strict=True)
         return self.rows.project(
             ", ".join(
-                _select_number(name, kind) if name in number_columns else _select_id(name, kind)
+                _select_number(name, kind, is_flag=name in flags)
+                if name in number_columns
+                else _select_id(name, kind)
                 for name, kind in columns
             )
         )
@@ -142,7 +147,8 @@ def open_relation(source: FileSource) -> Iterator[FileRelation]:
                 pass
         reason = " ".join(str(error).split())[:200]
         raise BadFileError(
-            f"{source.label} cannot be read: {reason}.", remedy="Correct the file."
+            f"{source.label} cannot be read: {reason}.",
+            remedy=f"Check that it is a complete {source.format} file, or write it again.",
         ) from error
 
 
@@ -271,16 +277,19 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _select_number(name: str, sql_type: str) -> str:
+def _select_number(name: str, sql_type: str, *, is_flag: bool = False) -> str:
     """SQL for a column of numbers: text becomes a number as in :func:`parse_number`."""
     quoted = _quote(name)
     if sql_type != "VARCHAR":
         is_number = sql_type.partition("(")[0] in NUMBER_TYPES
         return f"{quoted if is_number else 'NULL'}::DOUBLE AS {quoted}"
     text = f"trim({quoted}, ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13))"
+    flags = "".join(
+        f"WHEN lower({text}) = '{flag}' THEN {number} " for flag, number in FLAGS.items() if is_flag
+    )
     return (
         f"CASE WHEN regexp_full_match({text}, '{NUMBER.pattern}') "
-        f"THEN TRY_CAST({text} AS DOUBLE) END AS {quoted}"
+        f"THEN TRY_CAST({text} AS DOUBLE) {flags}END AS {quoted}"
     )
 
 

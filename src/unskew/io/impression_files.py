@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.impression_checks import MAX_POSITION
+from unskew.data.impression_checks import MAX_POSITION, REMEDIES
 from unskew.data.impressions import Impressions, ProbabilityKind
 from unskew.errors import BadFileError, DataError, EmptyLogError
 from unskew.io.files import iterate_tables
@@ -19,11 +19,10 @@ from unskew.io.log_files import (
     find_bad_rows,
     is_bad_propensity,
     is_missing_id,
-    is_not_finite,
 )
 from unskew.io.sources import FileSource
-from unskew.io.table import FileTable
-from unskew.types import BoolVector
+from unskew.io.table import FLAGS, WHITE_SPACE, FileTable, TableColumn
+from unskew.types import BoolVector, Vector
 
 ROWS_AT_ONCE = 1 << 21
 """Rows of one part of a file; a request is never cut."""
@@ -47,7 +46,11 @@ class ImpressionColumns:
     """Further columns of numbers, such as target probabilities, and the argument of each."""
 
     def resolve(self, table: FileTable) -> dict[str, str]:
-        """By role: the names of the columns in the table.
+        """By role: the names of the columns in the table."""
+        return {role: table.find_column(role, name) for role, name in self.list_roles(table)}
+
+    def list_roles(self, table: FileTable) -> Iterator[tuple[str, str | None]]:
+        """The roles whose columns are read, and their names if they are given.
 
         Without a column of positions each request shows one item. Without columns of requests and
         positions each row is a request.
@@ -59,11 +62,9 @@ class ImpressionColumns:
         if not table.has_column_for("position"):
             optional.add("position")
             optional |= {"request"} if not table.has_column_for("request") else set()
-        return {
-            role: table.find_column(role, name)
-            for role, name in names.items()
-            if name is not None or role not in optional
-        }
+        for role, name in names.items():
+            if name is not None or role not in optional:
+                yield role, name
 
 
 def find_impression_problems(table: FileTable, columns: Mapping[str, str]) -> Iterator[FileProblem]:
@@ -71,11 +72,32 @@ def find_impression_problems(table: FileTable, columns: Mapping[str, str]) -> It
     checks: tuple[tuple[str, str, FindBadRows], ...] = (
         *((role, "an id", is_missing_id) for role in IDS),
         ("position", "a position, a whole number from 1 on", _is_bad_position),
-        ("reward", "a number", is_not_finite),
+        ("reward", "a number, or true or false", _is_bad_reward),
         ("probability", "a probability, above 0 and up to 1", is_bad_propensity),
     )
     named = ((columns[role], expected, find) for role, expected, find in checks if role in columns)
     yield from find_bad_rows(table, named)
+
+
+def _is_bad_reward(table: FileTable, column: str) -> BoolVector:
+    return ~np.isfinite(read_rewards(table.columns[column]))
+
+
+def read_rewards(column: TableColumn) -> Vector:
+    """The values as numbers; true and false, in any capitals, are 1 and 0."""
+    rewards = column.numbers()
+    rows = np.flatnonzero(np.isnan(rewards)).tolist()
+    if rows and _find_flag(column, rows[0]) is not None:
+        flags = [_find_flag(column, row) for row in rows]
+        rewards = rewards.copy()
+        rewards[rows] = [np.nan if flag is None else flag for flag in flags]
+    return rewards
+
+
+def _find_flag(column: TableColumn, row: int) -> float | None:
+    """1 for ``true`` and 0 for ``false``, else None."""
+    text = str(column.value(row)).strip(WHITE_SPACE).lower()
+    return FLAGS.get(text)
 
 
 def _is_bad_position(table: FileTable, column: str) -> BoolVector:
@@ -115,17 +137,8 @@ def iterate_impressions(
 _ROLES = frozenset({*IDS, "position", "reward", "probability"})
 
 
-REMEDIES = {
-    "position": "The top position is 1: add 1 if yours start from 0. Do not leave rows out: a "
-    "request needs all its slots.",
-    "reward": "An item without a click has the reward 0. Do not leave such rows out.",
-    "probability": "Divide percentages by 100. If it was not logged, leave out all rows of the "
-    "request: it needs all its slots.",
-}
-"""What to do about a bad value, by the role of its column."""
-
-
-def _find_remedy(names: Mapping[str, str], column: str) -> str:
+def find_remedy(names: Mapping[str, str], column: str) -> str:
+    """What to do about a bad value of a column."""
     role = next((role for role, name in names.items() if name == column), "")
     return REMEDIES.get(role, "Correct the file, or leave out the whole request.")
 
@@ -141,11 +154,14 @@ def _read_rows(source: FileSource, columns: ImpressionColumns, rows_at_once: int
                 f"{table.name}, {problems[0].describe(table)}.",
                 parameter=problems[0].column,
                 where=table.locate(problems[0].first_row),
-                remedy=_find_remedy(names, problems[0].column),
+                remedy=find_remedy(names, problems[0].column),
             )
         rows: Rows = {role: table.columns[names[role]].ids() for role in IDS if role in names}
         rows |= {
-            role: table.columns[name].numbers() for role, name in names.items() if role not in IDS
+            role: read_rewards(column) if role == "reward" else column.numbers()
+            for role, column in (
+                (role, table.columns[name]) for role, name in names.items() if role not in IDS
+            )
         }
         rows |= {
             name: table.columns[table.find_column(argument, name)].numbers()

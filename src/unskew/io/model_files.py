@@ -67,6 +67,7 @@ def read_model(path: str | Path, kinds: Kinds) -> Configurable:
     or of a newer version.
     """
     try:
+        require_regular(Path(path))
         with zipfile.ZipFile(path) as archive:
             return _read_archive(archive, Path(path), kinds)
     except FileNotFoundError as error:
@@ -86,6 +87,12 @@ def read_model(path: str | Path, kinds: Kinds) -> Configurable:
         ) from error
     except READ_ERRORS as error:
         raise _damaged_error(Path(path), str(error)) from error
+
+
+def require_regular(path: Path) -> None:
+    """Raise an error if a path is a folder, or a pipe or device, which may have no end."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is a folder, a pipe or a device")
 
 
 def _starts_as_zip(path: Path) -> bool:
@@ -152,6 +159,7 @@ def _pack_value(value: Any, name: str, parts: Parts) -> Any:
 
 def read_stored_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """The arrays of an ``.npz`` file that is not compressed."""
+    require_regular(path)
     with zipfile.ZipFile(path) as archive:
         require_stored(archive, path.stat().st_size)
     with np.load(path, allow_pickle=False) as arrays:
@@ -298,7 +306,9 @@ def _encode_array(array: npt.NDArray[Any]) -> bytes:
 def _decode_array(content: bytes, name: str) -> npt.NDArray[Any]:
     array: npt.NDArray[Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     if array.dtype.kind not in "biuf" or not array.dtype.isnative:
-        raise ValueError(f"{name} has the type {array.dtype}")
+        raise ValueError(
+            f"{name} has the type {array.dtype}, not bool, int or float in native byte order"
+        )
     is_missing = np.isnan(array) if array.dtype.kind == "f" else np.zeros(0, bool)
     if is_missing.any():
         index = ", ".join(map(str, np.argwhere(is_missing)[0]))

@@ -24,6 +24,8 @@ WHITE_SPACE = " \t\n\v\f\r"
 """What may surround a number."""
 DECIMAL_CHARACTERS = re.compile(r"[0-9+\-.eE\n]*")
 """Text of these characters is a number to Python exactly if it matches :data:`NUMBER`."""
+FLAGS = {"true": 1.0, "false": 0.0}
+"""The numbers of what programs write for flags, such as clicks, in lower case."""
 MAX_SHOWN_CHARACTERS = 60
 
 

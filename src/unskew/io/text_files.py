@@ -25,6 +25,8 @@ from unskew.io.table import FileTable, PythonColumn, require_column_names, short
 CR_LF = "\r\n"
 BLOCK_ROWS = 64
 """Rows that are transposed at once; larger blocks are slower, due to garbage collection."""
+LONGEST_FIELD = (1 << 31) - 1
+"""The csv module refuses fields above 131,072 characters, which the other readers take."""
 NUL = "\0"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_STARTS = (b"\xff\xfe", b"\xfe\xff")
@@ -183,7 +185,7 @@ def _split_quoted(source: FileSource) -> NumberedRows:
     while True:
         line_number = reader.line_num + 1
         try:
-            fields = next(reader, None)
+            fields = _next_row(reader)
         except csv.Error as error:
             raise BadFileError(
                 f"{source.label}, {source.name_line(line_number)}: {error}.",
@@ -194,6 +196,15 @@ def _split_quoted(source: FileSource) -> NumberedRows:
             return
         if fields:
             yield line_number, fields
+
+
+def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
+    """The next row, of any length; the limit of the csv module is that of the process."""
+    limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _split_plain(source: FileSource, delimiter: str | None) -> NumberedRows:

@@ -15,7 +15,7 @@ import numpy as np
 from unskew.errors import UsageError
 from unskew.metrics import METRICS
 from unskew.metrics.metric import Bounds, Delta, MetricInput
-from unskew.metrics.ranking import SHARE, THRESHOLD, TOP, discount, relevance
+from unskew.metrics.ranking import SHARE, THRESHOLD, TOP, discount, keep_position, relevance
 from unskew.settings import OneOf, check_fields, setting
 from unskew.types import IntVector, Vector
 
@@ -77,22 +77,11 @@ class LoggedNormalizedGain:
         return np.where(position <= self.top, discount(position), 0.0)
 
 
-@METRICS.declare(
-    "logged_user_auc",
-    label="AUC of logged items by user",
-    summary="AUC within each user's logged items, mean over users, on a random test.",
-    traits={"order": 32, "words": "area under the ROC curve within users"},
-)
 @dataclass(frozen=True, slots=True)
-class LoggedUserAuc:
-    """The probability that a relevant item of a user is ranked above another of the user's items.
-
-    The pairs are of one user's logged items, relevant and not; ties count half. The mean is over
-    users who have both.
-    """
+class _PairMetric:
+    """A share of pairs of a relevant cell and another one."""
 
     relevance_threshold: float | None = setting(None, THRESHOLD)
-    name: ClassVar[str] = "logged_user_auc"
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[Bounds] = SHARE
     ranks: ClassVar[bool] = False
@@ -102,6 +91,23 @@ class LoggedUserAuc:
     def __post_init__(self) -> None:
         check_fields(self)
 
+
+@METRICS.declare(
+    "logged_user_auc",
+    label="AUC of logged items by user",
+    summary="AUC within each user's logged items, mean over users, on a random test.",
+    traits={"order": 32, "words": "area under the ROC curve within users"},
+)
+@dataclass(frozen=True, slots=True)
+class LoggedUserAuc(_PairMetric):
+    """The probability that a relevant item of a user is ranked above another of the user's items.
+
+    The pairs are of one user's logged items, relevant and not; ties count half. The mean is over
+    users who have both.
+    """
+
+    name: ClassVar[str] = "logged_user_auc"
+
     def __call__(self, cells: MetricInput, /) -> Delta:
         """The rank-sum formula of the AUC, divided among the relevant cells of the user.
 
@@ -109,7 +115,7 @@ class LoggedUserAuc:
         """
         user, score = cells.require_users(), cells.require_predictions()
         is_relevant = relevance(cells, self.relevance_threshold)
-        position = mean_over_ties(user, score, _identity)
+        position = mean_over_ties(user, score, keep_position)
         n_relevant = np.bincount(user, is_relevant)
         n_other = np.bincount(user) - n_relevant
         has_both = (n_relevant > 0) & (n_other > 0)
@@ -131,19 +137,10 @@ class LoggedUserAuc:
     traits={"order": 31, "words": "area under the ROC curve"},
 )
 @dataclass(frozen=True, slots=True)
-class LoggedAuc:
+class LoggedAuc(_PairMetric):
     """The probability that a relevant cell scores above another cell; ties count half."""
 
-    relevance_threshold: float | None = setting(None, THRESHOLD)
     name: ClassVar[str] = "logged_auc"
-    higher_is_better: ClassVar[bool] = True
-    bounds: ClassVar[Bounds] = SHARE
-    ranks: ClassVar[bool] = False
-    top: ClassVar[int | None] = None
-    compares_logged_cells: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def __call__(self, cells: MetricInput, /) -> Delta:
         """Numbers whose mean is the AUC and whose spread gives its standard error.
@@ -163,8 +160,8 @@ class LoggedAuc:
                 remedy="Choose another `relevance_threshold`.",
             )
         one_group = np.zeros(score.size, np.int32)
-        position = mean_over_ties(one_group, score, _identity)
-        position_in_class = mean_over_ties(is_relevant.astype(np.int32), score, _identity)
+        position = mean_over_ties(one_group, score, keep_position)
+        position_in_class = mean_over_ties(is_relevant.astype(np.int32), score, keep_position)
         n_opposite_above = position - position_in_class
         share = np.where(
             is_relevant, 1.0 - n_opposite_above / n_other, n_opposite_above / n_relevant
@@ -190,7 +187,3 @@ def mean_over_ties(
     means = np.empty(groups.size)
     means[order] = (np.bincount(tie, value) / np.bincount(tie))[tie]
     return means
-
-
-def _identity(position: Vector) -> Vector:
-    return position

@@ -178,7 +178,8 @@ class WholeListError(UsageError):
         super().__init__(
             f"{metric} reads all logged items of a user together, which needs the log in memory.",
             parameter="metrics",
-            remedy="Build a log with Ratings.from_frame and call evaluate().",
+            remedy="Build a log with Ratings.from_frame, of a sample of the users if it is large, "
+            "and call evaluate(log, frame, position=...).",
             shell_remedy="Use `reader='memory'`.",
         )
 

@@ -224,10 +224,10 @@ class AreaAboveTop:
         """1 - (position - 1) / (I - 1), over relevant cells."""
         positions, n_items = cells.require_positions()
         base = nonzero_relevance(cells, self.relevance_threshold)
-        position = positions.mean(_identity, last=n_items)
+        position = positions.mean(keep_position, last=n_items)
         n_below = np.maximum(cells.n_candidates - 1.0, 1.0)
         return Delta(base * (1.0 - (position - 1.0) / n_below), base)
 
 
-def _identity(position: Vector) -> Vector:
+def keep_position(position: Vector) -> Vector:
     return position

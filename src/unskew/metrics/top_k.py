@@ -213,7 +213,7 @@ class NormalizedGain(_RankingMetric):
 class AveragePrecision(_RankingMetric):
     """MAP and MAP@k: (1 / N) sum of the precision at each relevant position up to k.
 
-    N is the number of relevant candidates of the user, also if it exceeds k.
+    N is the number of relevant candidates of the user, even if it exceeds k.
     """
 
     stem: ClassVar[str] = "map"

@@ -389,7 +389,7 @@ def _contenders(learners: Mapping[str, Any]) -> dict[str, Learner]:
     for name in ADDED:
         if name in learners:
             raise UsageError(
-                f"{name!r} is a row of every table.",
+                f"{name!r} is the name of a row that every comparison has.",
                 parameter="learners",
                 value=name,
                 remedy="Give the learner another name.",

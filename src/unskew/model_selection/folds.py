@@ -93,7 +93,10 @@ class LocalTraining:
         weight_transform: WeightTransform | None = None,
         initial_factors: Any = None,
     ) -> Any:
-        """Fit ``model`` and return it; see :class:`TrainingRatings`."""
+        """Fit ``model`` and return it; see :class:`TrainingRatings`.
+
+        Models that take no ``initial_factors`` are fitted without them.
+        """
         propensities = self.propensities
         if weight_transform is not None and propensities is not None:
             propensities = _transform_propensities(propensities, weight_transform, model)

@@ -389,7 +389,9 @@ def _protocol_rows(
 ) -> list[Row]:
     """The rows of one protocol and metric, the least error first."""
     fits = {name: [trial.fits[protocol.name, name] for trial in trials] for name in learners}
-    predictions = {name: [fit.prediction for fit in of_name] for name, of_name in fits.items()}
+    predictions = {
+        name: [fit.prediction for fit in learner_fits] for name, learner_fits in fits.items()
+    }
     predictions[BEST_CONSTANT] = [_best_constant(trial, protocol, metric) for trial in trials]
     errors = np.array(
         [_test_errors(trials, protocol, each, metric) for each in predictions.values()]

@@ -44,7 +44,10 @@ def _is_near(contender: SettingScores, best: SettingScores, n_folds: int) -> boo
 
 
 def _is_simpler(settings: Settings, best: Settings) -> bool:
-    """No smaller penalty and no larger size than the best, all else equal; true of itself."""
+    """Whether penalties are at least those of ``best``, sizes at most, and all else is equal.
+
+    ``best`` itself qualifies.
+    """
     ordered = [name for name in (*SIZES, *PENALTIES) if name in best]
     if not all(isinstance(each[name], Real) for each in (settings, best) for name in ordered):
         return False

@@ -232,14 +232,14 @@ def cross_validate(
     tried = {name: list(values) for name, values in grid.items()}
     with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
         scorer = FoldScorer(
-            model,
-            folds,
-            metric,
-            estimator,
-            criterion.higher_is_better,
-            workers,
-            track,
-            fold_engine if fits_at_once else None,
+            model=model,
+            folds=folds,
+            metric=metric,
+            estimator=estimator,
+            higher_is_better=criterion.higher_is_better,
+            workers=workers,
+            track=track,
+            engine=fold_engine if fits_at_once else None,
         )
         if halving:
             scorer.score_by_halving(contenders)

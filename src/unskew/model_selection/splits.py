@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.checks import whole_number
 from unskew.data.parts import Part, SplitUnit
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import UnknownNameError, UnskewWarning, UsageError
-from unskew.settings import check_random_state, is_finite_number
+from unskew.settings import WholeNumber, check_random_state, is_finite_number
 from unskew.types import BoolVector, RandomState
 
 UNITS: tuple[SplitUnit, ...] = ("random", "user", "time")
@@ -105,7 +104,7 @@ def rolling_splits(
     The last test part has the latest ratings. Each has about ``share`` of all ratings.
     """
     require_log(log)
-    n_splits = whole_number("n_splits", n_splits, least=1)
+    WholeNumber(least=1)("n_splits", n_splits)
     if not (is_finite_number(share) and 0 < share * n_splits < 1):
         raise UsageError(
             f"{n_splits} test parts with a share of {share!r} leave no rating for training.",
@@ -161,18 +160,18 @@ def _later_ratings(log: Ratings, share: float) -> BoolVector:
     is_later: BoolVector = times >= _cut(times, share)
     if is_later.all():
         raise UsageError(
-            f"so many ratings have the same time that no cut leaves about {share:g} of them for "
-            "the test.",
+            f"the training part would be empty: the latest {share:g} of the ratings begin at the "
+            "earliest time of the log.",
             parameter="share",
             value=share,
-            remedy="Split at random, or use finer times.",
+            remedy="Use a smaller share, times of a finer resolution, or `by='random'`.",
         )
     if abs(is_later.mean() - share) > share / 2:
         warnings.warn(
             UnskewWarning(
                 f"ratings with the same time stay together, so the test part has "
                 f"{is_later.mean():.3g} of the ratings instead of {share:g}.",
-                remedy="Use finer times, or split at random.",
+                remedy="Use times of a finer resolution, or `by='random'`.",
             ),
             stacklevel=3,
         )

@@ -19,14 +19,16 @@ from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Solution, StopReason
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import zero_factors
+from unskew.models.cross_fitting import LogParts
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
-from unskew.models.imputation import WEIGHTINGS, Weighting, fit_imputation, imputation_weight
+from unskew.models.imputation import WEIGHTINGS, Weighting, find_imputation_weight, fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Preset
 from unskew.progress import progress_line
 from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import Vector
+from unskew.types import BoolVector, Vector
 
 _TRAITS = {"needs_propensities": True}
 
@@ -44,7 +46,9 @@ class BalancedFactorization(RatingFactorization):
         min  sum over the log of (Y - F)^2 / P'  +  ridge (||V||^2 + ...)
         logit P' = logit P - m0 - m1 phi,     sum over the log of phi / P' = sum over all cells
 
-    phi follows from the F of the previous round. The sum of 1 / P' is U I, so IPS equals SNIPS.
+    phi follows from the F of the previous round, of each rating from a fit without its quarter of
+    the log (its half, if the log is long): an F that has seen the rating would balance its own
+    over-fitting. The sum of 1 / P' is U I, so IPS equals SNIPS.
 
     * With ``balances="predictions"`` phi = F (IPS-V2). IPS with P' has no error for losses that
       are linear in F, whatever P was (H. Li, Y. Xiao, C. Zheng, P. Wu & P. Cui, *Propensity
@@ -56,9 +60,6 @@ class BalancedFactorization(RatingFactorization):
       missing not at random*, ICLR 2023).
 
     In both papers the difference of the sums is a penalty; here it is zero.
-    With right propensities there is nothing to adjust, and the adjustment adds noise: on sparse or
-    strongly selected logs the default can be a few percent worse than :data:`OffsetsOnly`.
-
     The other settings are those of :class:`MatrixFactorization`.
 
     Parameters
@@ -88,7 +89,7 @@ class BalancedFactorization(RatingFactorization):
         None, Instance(MatrixFactorization, allow_none=True)
     )
     weighting: Weighting = setting("dr-jl", OneOf(tuple(WEIGHTINGS)))
-    n_rounds: int = setting(3, WholeNumber(least=1))
+    n_rounds: int = setting(1, WholeNumber(least=1))
     propensities_: Vector = field(init=False)
     imputed_: Factors = field(init=False)
 
@@ -100,12 +101,15 @@ class BalancedFactorization(RatingFactorization):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log and the propensities of its cells, from which the balanced ones start.
 
         ``initial_factors`` starts at the ``factors_`` of another fit on the same users and items.
         ``checkpoint`` and ``checkpoint_every`` are those of :class:`DoublyRobustFactorization`.
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         check_initial_factors(initial_factors, (log.n_users, log.n_items, self.n_factors))
         self._check_settings()
@@ -175,7 +179,9 @@ class BalancedFactorization(RatingFactorization):
         else:
             number, start, imputed = last.number + 1, last.factors, last.imputed
             penalty = last.penalty
-            propensity = balance_propensities(original, self._features(log, start, imputed))
+            propensity = balance_propensities(
+                original, self._features(log, original, last, workers)
+            )
         solution = model._solve(
             log,
             1 / propensity,
@@ -193,16 +199,30 @@ class BalancedFactorization(RatingFactorization):
         return fit_imputation(
             self.imputer,
             log,
-            imputation_weight(self.weighting, propensity, log.n_cells),
+            find_imputation_weight(
+                self.imputer, self.weighting, log, propensity, random_state=self.random_state
+            ),
             workers,
             dtype=self.dtype,
             random_state=self.random_state,
         )
 
-    def _features(self, log: Ratings, prediction: Factors, imputed: Factors) -> BalanceFeatures:
-        if self.balances == "predictions":
-            return BalanceFeatures.of_predictions(log, prediction)
-        return BalanceFeatures.of_imputed_losses(log, prediction, imputed)
+    def _features(
+        self, log: Ratings, original: Vector, last: _BalancedRound, workers: Workers
+    ) -> BalanceFeatures:
+        """phi of F and G with the settings of the last round, fitted without the rating's part."""
+        model = MatrixFactorization._with_settings_of(self)
+
+        def of_fit(is_left: BoolVector) -> BalanceFeatures:
+            rest, share = log.take(is_left), float(is_left.mean())
+            weight = 1 / (share * last.propensity[is_left])
+            prediction = model._solve(rest, weight, workers, penalty=last.penalty).parameters
+            if self.balances == "predictions":
+                return BalanceFeatures.of_predictions(log, prediction)
+            imputed = self._impute(rest, share * original[is_left], workers)
+            return BalanceFeatures.of_imputed_losses(log, prediction, imputed)
+
+        return LogParts.draw(log, self.random_state).balance_features(of_fit)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import inverse_weights
 from unskew.errors import UsageError
 from unskew.models import PRESETS, RECOMMENDERS
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.fold_in import append_ids, join_seen
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -40,8 +41,18 @@ class GlobalMean(FactorRecommender):
 
     total_weight_: float = field(init=False)
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Without propensities the prediction is the plain mean of the log."""
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        engine: str | object = "auto",
+    ) -> Self:
+        """Without propensities the prediction is the plain mean of the log.
+
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
+        """
+        refuse_other_engines(self, engine)
         require_log(log)
         weight = _weights(log, propensities)
         mean = float(np.average(log.rating, weights=weight))
@@ -75,8 +86,18 @@ class ItemAverage(FactorRecommender):
     :data:`OffsetsOnly`, which shrinks the means of items with few ratings, is usually better.
     """
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Without propensities the predictions are plain means."""
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        engine: str | object = "auto",
+    ) -> Self:
+        """Without propensities the predictions are plain means.
+
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
+        """
+        refuse_other_engines(self, engine)
         require_log(log)
         weight = _weights(log, propensities)
         mean = float(np.average(log.rating, weights=weight))
@@ -103,8 +124,18 @@ class Popularity(FactorRecommender):
 
     predicts_ratings: ClassVar[bool] = False
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Without propensities each rating counts 1."""
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        engine: str | object = "auto",
+    ) -> Self:
+        """Without propensities each rating counts 1.
+
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
+        """
+        refuse_other_engines(self, engine)
         require_log(log)
         weight = _weights(log, propensities)
         counts = np.bincount(log.item, weights=weight, minlength=log.n_items).astype(np.float64)
@@ -167,8 +198,8 @@ def _add_log(model: FactorRecommender, log: Ratings, added: Vector) -> Vector:
             remedy="Pass new ratings only, or fit again.",
         )
     old = model.factors_.item_offset
-    users, user_code = append_ids(log.users, model.users_)
-    items, item_code = append_ids(log.items, model.items_)
+    users, user_code = append_ids(log.users, model.users_, "user")
+    items, item_code = append_ids(log.items, model.items_, "item")
     seen = model.seen_starts_, model.seen_items_
     cells = user_code[log.user], item_code[log.item]
     model.seen_starts_, model.seen_items_ = join_seen(seen, users.size, items.size, *cells)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from unskew.data.checks import whole_number
 from unskew.data.clicks import binarize
 from unskew.data.factors import Factors
 from unskew.data.propensities import Propensities, PropensitiesLike, as_propensities
@@ -37,6 +36,7 @@ from unskew.factorization.pseudo_outcome import (
 from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import choose_correction_penalty, warn_if_far, zero_factors
+from unskew.models.cross_fitting import LogParts
 from unskew.models.doubly_robust_frames import make_frame_request
 from unskew.models.engine_choice import (
     find_all_cells_engine,
@@ -48,14 +48,14 @@ from unskew.models.imputation import (
     WEIGHTINGS,
     Weighting,
     error_factor,
+    find_imputation_weight,
     fit_imputation,
-    imputation_weight,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Preset
 from unskew.settings import Instance, OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import Vector
+from unskew.types import BoolVector, Vector
 
 
 @RECOMMENDERS.declare(
@@ -105,21 +105,22 @@ class DoublyRobustFactorization(RatingFactorization):
     weighting
         a(P): ``"dr-jl"`` 1/P; ``"mrdr"`` (1-P)/P^2 for the smallest variance (Guo et al. 2021);
         ``"dr-bias"`` (1-P)^2/P^3 for the smallest squared bias, and ``"dr-mse"`` half of each (Dai
-        et al. 2022). ``"eib"`` has a = h = 1 and reads no propensities: error imputation
-        (Steck 2010), which is right only if G is. Under strong selection only ``"dr-jl"`` is
-        reliably better than :data:`OffsetsOnly`: the others give a few ratings most of the weight
-        of G, and ``"eib"`` corrects no selection at all.
+        et al. 2022). All but ``"dr-jl"`` give a few ratings most of the weight. So the default
+        imputer takes 1/P, clipped or as it is, if offsets with it predict held-out ratings better;
+        an imputer that you pass takes a(P). ``"eib"`` has a = h = 1 and reads no propensities:
+        error imputation (Steck 2010), which is right only if G is. It corrects no selection, so
+        where people rate what they like it is worse than :data:`OffsetsOnly` with propensities.
     targeted
         Shift imputed losses by e (h - 1), with the e for which doubly robust estimation and error
         imputation agree (TDR, Li et al. 2023). Needs the propensities of all cells, as a
         users x items matrix.
     is_balanced
         Adjust propensities so that the sum of F / P over the log equals the sum of F over all
-        cells, with the F of the previous round (as DR-V2, Li et al. 2023). With right propensities
-        this adds noise: on sparse logs it can be a few percent worse than :data:`OffsetsOnly`.
+        cells (as DR-V2, Li et al. 2023). F is that of the first round, of each rating from a fit
+        without its quarter of the log, as in :class:`BalancedFactorization`.
     n_rounds
-        Rounds of imputation and prediction. With ``imputation="label"`` and without
-        ``is_balanced`` one round is enough, and no more are made.
+        Rounds of imputation and prediction. With ``imputation="label"`` one round is enough, with
+        ``is_balanced`` two, and no more are made.
 
     Attributes
     ----------
@@ -158,7 +159,7 @@ class DoublyRobustFactorization(RatingFactorization):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
-        engine: str | Engine | DoublyRobustFrameEngine = "local",
+        engine: str | Engine | DoublyRobustFrameEngine = "auto",
     ) -> Self:
         """Fit to a log and the propensities of its cells.
 
@@ -262,7 +263,9 @@ class DoublyRobustFactorization(RatingFactorization):
 
     @property
     def _n_rounds_needed(self) -> int:
-        return self.n_rounds if self.imputation == "error" or self.is_balanced else 1
+        if self.imputation == "error":
+            return self.n_rounds
+        return min(self.n_rounds, 2) if self.is_balanced else 1
 
     @property
     def _n_columns(self) -> int:
@@ -314,7 +317,7 @@ class DoublyRobustFactorization(RatingFactorization):
         self, training: _TrainingData, path: str | Path | None, every: int
     ) -> Checkpoint | None:
         """The weights also identify the fit: ``targeted`` computes them from all cells."""
-        whole_number("checkpoint_every", every, least=1)
+        WholeNumber(least=1)("checkpoint_every", every)
         if path is None:
             return None
         log, weight = training.log, self._weight(training, training.propensity)
@@ -345,7 +348,7 @@ class DoublyRobustFactorization(RatingFactorization):
         number = 1 if last is None else last.number + 1
         log, propensity = training.log, training.propensity
         if last is not None and self.is_balanced:
-            features = BalanceFeatures.of_predictions(log, last.factors)
+            features = self._balance_features(training, workers)
             propensity = balance_propensities(propensity, features)
         imputed = self._impute(training, last, propensity, workers)
         imputed_on_log = imputed.predict(log.user, log.item)
@@ -362,7 +365,7 @@ class DoublyRobustFactorization(RatingFactorization):
         penalty = choose_correction_penalty(self, errors, 1 / propensity, loss=self.loss)
         solution, constant = self._fit_prediction(
             _PredictionTask(target, base, base_on_log, weight, penalty, start),
-            training.engine,
+            training,
             workers,
             None if saved is None else saved.part(f"round-{number}"),
             report,
@@ -371,16 +374,32 @@ class DoublyRobustFactorization(RatingFactorization):
         solved = solution.parameters
         factors = solved.plus(imputed) if self.penalizes == "correction" else solved
         finished = _Round(
-            number,
-            imputed,
-            imputed_on_log,
-            weight,
-            solved,
-            factors,
-            penalty,
-            solution.stop_reason,
+            number=number,
+            imputed=imputed,
+            imputed_on_log=imputed_on_log,
+            weight=weight,
+            solved=solved,
+            factors=factors,
+            penalty=penalty,
+            stop_reason=solution.stop_reason,
         )
         return finished, history
+
+    def _balance_features(self, training: _TrainingData, workers: Workers) -> BalanceFeatures:
+        """F of the first round, fitted without the part of the rating."""
+
+        def of_fit(is_left: BoolVector) -> BalanceFeatures:
+            rest = replace(
+                training,
+                log=training.log.take(is_left),
+                propensity=float(is_left.mean()) * training.propensity[is_left],
+                initial_factors=None,
+                is_part=True,
+            )
+            fitted, _ = self._run_round(rest, None, workers, None, None)
+            return BalanceFeatures.of_predictions(training.log, fitted.factors)
+
+        return LogParts.draw(training.log, self.random_state).balance_features(of_fit)
 
     def _impute(
         self, training: _TrainingData, last: _Round | None, propensity: Vector, workers: Workers
@@ -391,7 +410,14 @@ class DoublyRobustFactorization(RatingFactorization):
         return fit_imputation(
             self.imputer,
             log,
-            imputation_weight(self.weighting, propensity, log.n_cells, error),
+            find_imputation_weight(
+                self.imputer,
+                self.weighting,
+                log,
+                propensity,
+                error,
+                random_state=self.random_state,
+            ),
             workers,
             dtype=self.dtype,
             random_state=self.random_state,
@@ -402,13 +428,14 @@ class DoublyRobustFactorization(RatingFactorization):
     def _fit_prediction(
         self,
         task: _PredictionTask,
-        engine: AllCellsEngine | None,
+        training: _TrainingData,
         workers: Workers,
         checkpoint: Checkpoint | None,
         report: Report | None,
     ) -> tuple[Solution[Factors], float]:
         """Fit one prediction. Its objective lacks a constant, which is returned too."""
-        if self.loss == "squared":
+        engine = training.engine
+        if self.loss == "squared" and not training.is_part:
             largest = float(np.abs(task.base_on_log + task.correction).max())
             warn_if_far(float(np.ptp(task.target.rating)), largest, stacklevel=5)
         if engine is None:
@@ -484,6 +511,8 @@ class _TrainingData:
     initial_factors: Factors | None
     engine: AllCellsEngine | None
     """None fits in this process."""
+    is_part: bool = False
+    """Whether this is a part of the log, of which no warnings are given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
-from unskew.factorization.automatic import LONG_LOG, MIN_RATINGS, N_PARTS
+from unskew.factorization.automatic import (
+    LONG_LOG,
+    MIN_RATINGS,
+    N_PARTS,
+    find_offset_ridges,
+    fit_offsets,
+)
 from unskew.factorization.engine import Engine
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.settings import Instance
@@ -80,16 +86,63 @@ def fit_imputation(
 
 
 def imputation_weight(
-    weighting: Weighting, propensity: Vector, n_cells: int, factor: Vector | float = 1.0
+    weighting: Weighting,
+    propensity: Vector,
+    n_cells: int,
+    factor: Vector | float = 1.0,
+    *,
+    is_clipped: bool = True,
 ) -> Vector:
     """a(P) times ``factor``, clipped at a high quantile and scaled to add up to U I.
 
     If all weights are 0 (every P is 1), all ratings count equally.
     """
     weight = WEIGHTINGS[weighting](propensity) * factor
-    weight = np.minimum(weight, np.quantile(weight, CLIP_QUANTILE))
+    if is_clipped:
+        weight = np.minimum(weight, np.quantile(weight, CLIP_QUANTILE))
     total = float(weight.sum())
     return weight * (n_cells / total) if total > 0 else np.full(weight.size, n_cells / weight.size)
+
+
+def find_imputation_weight(
+    imputer: MatrixFactorization | None,
+    weighting: Weighting,
+    log: Ratings,
+    propensity: Vector,
+    factor: Vector | float = 1.0,
+    *,
+    random_state: RandomState,
+) -> Vector:
+    """a(P) of an imputer that was passed; of the default one a(P), or 1 / P if that is safer.
+
+    a(P), 1 / P with the same clip and 1 / P as it is are compared by the squared errors of held-out
+    ratings, weighted by 1 / P, of offsets alone: whether a few large weights add more noise than
+    they are worth, or a clip more bias, shows in offsets, which take hardly any time.
+    """
+    if imputer is not None or weighting == "eib":
+        return imputation_weight(weighting, propensity, log.n_cells, factor)
+    candidates: list[tuple[Weighting, bool]] = [
+        (weighting, True),
+        ("dr-jl", True),
+        ("dr-jl", False),
+    ]
+    parts = HeldOutParts.draw(log, random_state)
+
+    def held_out_error(candidate: tuple[Weighting, bool]) -> float:
+        name, is_clipped = candidate
+        weight = imputation_weight(name, propensity, log.n_cells, is_clipped=is_clipped)
+        error = 0.0
+        for part in range(parts.n_used):
+            is_left = parts.number != part
+            rest, held_out = log.take(is_left), log.take(~is_left)
+            rest_weight = weight[is_left] / is_left.mean()
+            ridges = find_offset_ridges(rest, rest_weight)
+            prediction = fit_offsets(rest, rest_weight, *ridges, predicts=held_out)
+            error += float((1 / propensity[~is_left]) @ np.square(held_out.rating - prediction))
+        return error
+
+    name, is_clipped = min(dict.fromkeys(candidates), key=held_out_error)
+    return imputation_weight(name, propensity, log.n_cells, factor, is_clipped=is_clipped)
 
 
 def error_factor(rating: Vector, imputed: Vector, prediction: Vector) -> Vector:

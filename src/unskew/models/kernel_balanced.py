@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+import warnings
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -11,23 +12,27 @@ from unskew.data.factors import Factors
 from unskew.data.propensities import PropensitiesLike
 from unskew.data.ratings import Ratings, require_log
 from unskew.data.weights import weighted_mean
+from unskew.errors import PropensityWarning
 from unskew.factorization.balancing import (
     BalanceFeatures,
     KernelFunctions,
     balance_propensities,
+    choose_functions,
     find_balance_ridge,
 )
 from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Report, Solution
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.cross_fitting import LogParts
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
-from unskew.models.imputation import fit_imputation, imputation_weight
+from unskew.models.imputation import find_imputation_weight, fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Preset
 from unskew.settings import Instance, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
-from unskew.types import Vector
+from unskew.types import BoolVector, Vector
 
 N_CANDIDATES = 50
 """Cells of the log around which kernels are tried."""
@@ -53,12 +58,10 @@ class KernelBalancedFactorization(RatingFactorization):
     K_s is a Gaussian kernel of the distance from a cell s, in the factors and offsets of F. Of 50
     random cells of the log those are taken whose kernels explain most of the squared errors of F
     (AKB-IPS), or of the errors of the imputed losses (AKB-DR): an imbalance there would bias the
-    loss most. P' and F are fitted in turn. The ridge follows from the log: an imbalance that chance
-    explains is not corrected. Balance can correct only what depends on users and
-    items. Whether people rate what they like is still up to P. With right propensities there is
-    nothing to adjust. The kernels then follow the noise of the ratings that F was fitted to: on
-    sparse or strongly selected logs the presets can be several percent worse than
-    :data:`OffsetsOnly`.
+    loss most. P' and F are fitted in turn. The kernels of a rating come from a fit without its part
+    of the log, as in :class:`BalancedFactorization`. The ridge follows from the log: an imbalance
+    that chance explains is not corrected. Balance can correct only what depends on users and
+    items. Whether people rate what they like is still up to P.
 
     H. Li, C. Zheng, Y. Xiao, P. Wu, Z. Geng, X. Chen & P. Cui, *Debiased collaborative filtering
     with kernel-based causal balancing*, ICLR 2024, balance up to a slack instead of a ridge.
@@ -92,13 +95,23 @@ class KernelBalancedFactorization(RatingFactorization):
         None, Instance(MatrixFactorization, allow_none=True)
     )
     n_kernels: int = setting(10, WholeNumber(least=1))
-    n_rounds: int = setting(2, WholeNumber(least=1))
+    n_rounds: int = setting(1, WholeNumber(least=1))
     propensities_: Vector = field(init=False)
     ridge_: float = field(init=False)
     imputed_: Factors = field(init=False)
 
-    def fit(self, log: Ratings, propensities: PropensitiesLike | None = None) -> Self:
-        """Fit to a log and the propensities of its cells, from which the balanced ones start."""
+    def fit(
+        self,
+        log: Ratings,
+        propensities: PropensitiesLike | None = None,
+        *,
+        engine: str | object = "auto",
+    ) -> Self:
+        """Fit to a log and the propensities of its cells, from which the balanced ones start.
+
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
+        """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         original = self._read_propensities(log, propensities, purpose="balance")
@@ -106,8 +119,7 @@ class KernelBalancedFactorization(RatingFactorization):
             propensity = original
             solution, penalty = self._predict(log, propensity, None, workers, report)
             for _ in range(self.n_rounds):
-                kernels = self._choose_kernels(log, original, solution.parameters)
-                features = BalanceFeatures.of_kernels(log, kernels)
+                features = self._find_features(log, original, propensity, penalty, workers)
                 self.ridge_ = find_balance_ridge(original, features)
                 if np.isinf(self.ridge_):
                     break
@@ -128,14 +140,7 @@ class KernelBalancedFactorization(RatingFactorization):
     ) -> tuple[Solution[Factors], Penalty]:
         """F with these propensities; a weighted factorisation keeps the penalty of its start."""
         if self.imputes:
-            self.imputed_ = fit_imputation(
-                self.imputer,
-                log,
-                imputation_weight("dr-jl", propensity, log.n_cells),
-                workers,
-                dtype=self.dtype,
-                random_state=self.random_state,
-            )
+            self.imputed_ = self._impute(log, propensity, workers)
             fit = fit_correction(self, log, 1 / propensity, self.imputed_, workers, report)
             return fit.solution, fit.penalty
         model = MatrixFactorization._with_settings_of(self)
@@ -143,21 +148,86 @@ class KernelBalancedFactorization(RatingFactorization):
             penalty = model._choose_penalty(log, 1 / propensity, workers=workers)
         return model._solve(log, 1 / propensity, workers, penalty=penalty), penalty
 
-    def _choose_kernels(
-        self, log: Ratings, propensity: Vector, prediction: Factors
-    ) -> KernelFunctions:
+    def _impute(self, log: Ratings, propensity: Vector, workers: Workers) -> Factors:
+        return fit_imputation(
+            self.imputer,
+            log,
+            find_imputation_weight(
+                self.imputer, "dr-jl", log, propensity, random_state=self.random_state
+            ),
+            workers,
+            dtype=self.dtype,
+            random_state=self.random_state,
+        )
+
+    def _find_features(
+        self,
+        log: Ratings,
+        original: Vector,
+        propensity: Vector,
+        penalty: Penalty,
+        workers: Workers,
+    ) -> BalanceFeatures:
+        """The chosen kernels, of each rating those of a fit without its part of the log."""
         rng = np.random.default_rng(self.random_state)
+        parts = LogParts.draw(log, self.random_state)
         centers = rng.choice(len(log), min(N_CANDIDATES, len(log)), replace=False)
-        kernels = KernelFunctions.around(prediction, log.user[centers], log.item[centers])
+        fits = [
+            self._fit_part(log, propensity, parts.exclude(part), penalty, workers)
+            for part in range(parts.n_parts)
+        ]
+        kernels = [
+            KernelFunctions.around(fit.prediction, log.user[centers], log.item[centers])
+            for fit in fits
+        ]
         rows = np.arange(len(log))
         if rows.size > MAX_CELLS:
             rows = np.sort(rng.choice(len(log), MAX_CELLS, replace=False))
-        part = log.take(rows)
-        predicted = prediction.predict(part.user, part.item)
-        error = np.square(part.rating - predicted)
-        if self.imputes:
-            error -= np.square(self.imputed_.predict(part.user, part.item) - predicted)
-        return kernels.choose(part, error, 1 / propensity[rows], self.n_kernels)
+        subset, sample = log.take(rows), replace(parts, number=parts.number[rows])
+        error = sample.pick([fit.errors(subset)[:, None] for fit in fits])[:, 0]
+        columns = sample.pick([each.evaluate(subset.user, subset.item) for each in kernels])
+        chosen = choose_functions(columns, error, 1 / original[rows], self.n_kernels)
+        features_of_fits = iter(
+            BalanceFeatures.of_kernels(log, each.take(chosen)) for each in kernels
+        )
+        return parts.balance_features(lambda _: next(features_of_fits))
+
+    def _fit_part(
+        self,
+        log: Ratings,
+        propensity: Vector,
+        is_left: BoolVector,
+        penalty: Penalty,
+        workers: Workers,
+    ) -> _PartFit:
+        rest, share = log.take(is_left), float(is_left.mean())
+        if not self.imputes:
+            model = MatrixFactorization._with_settings_of(self)
+            weight = 1 / (share * propensity[is_left])
+            return _PartFit(model._solve(rest, weight, workers, penalty=penalty).parameters)
+        imputed = self._impute(rest, share * propensity[is_left], workers)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PropensityWarning)  # given for the whole log
+            fit = fit_correction(
+                self, rest, 1 / (share * propensity[is_left]), imputed, workers, None
+            )
+        return _PartFit(fit.factors, imputed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PartFit:
+    """A fit that leaves a part of the log out."""
+
+    prediction: Factors
+    imputed: Factors | None = None
+
+    def errors(self, log: Ratings) -> Vector:
+        """The squared errors of F, or the errors of the imputed losses."""
+        predicted = self.prediction.predict(log.user, log.item)
+        error = np.square(log.rating - predicted)
+        if self.imputed is not None:
+            error = error - np.square(self.imputed.predict(log.user, log.item) - predicted)
+        return error
 
 
 AKBIPS = PRESETS.add(

@@ -59,7 +59,7 @@ class LogisticFactorization(MatrixFactorization):
         initial_factors: Factors | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
-        engine: str | Engine = "local",
+        engine: str | Engine = "auto",
     ) -> Self:
         """Fit to a log; the arguments are those of :meth:`MatrixFactorization.fit`.
 

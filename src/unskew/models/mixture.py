@@ -37,6 +37,7 @@ from unskew.models.distribution import (
     DistributionRecommender,
     Statistic,
 )
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.recommender import Preset
 from unskew.progress import progress_line
 from unskew.settings import Number, OneOf, WholeNumber, setting
@@ -141,6 +142,7 @@ class MultinomialMixture(IterativeModel, DistributionRecommender):
         value_propensities: ValuePropensities | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log whose vocabularies list all users and items that could be observed.
 
@@ -157,7 +159,10 @@ class MultinomialMixture(IterativeModel, DistributionRecommender):
         checkpoint, checkpoint_every
             The file to which the state is written after every ``checkpoint_every`` sweeps. If the
             file exists, the fit continues from it and gets the same result bit for bit.
+        engine
+            ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         levels, codes = encode_levels(log)

@@ -17,12 +17,13 @@ from unskew.errors import UsageError
 from unskew.factorization.pseudo_outcome import sum_of_products
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import (
     HeldOutImputation,
     HeldOutParts,
     combine_factors,
-    imputation_weight,
+    find_imputation_weight,
     minimize_on_simplex,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -90,12 +91,16 @@ class MultipleRobustFactorization(RatingFactorization):
         | Sequence[PropensitiesLike]
         | Mapping[str, PropensitiesLike]
         | None = None,
+        *,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log and the propensities of its cells.
 
         ``propensities`` is one model, a list or a dict of several. Each is given as values in the
         order of the log, as a users x items matrix or as a fitted model.
+        ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         several = [as_propensities(log, each).values for each in list_propensities(propensities)]
@@ -107,7 +112,13 @@ class MultipleRobustFactorization(RatingFactorization):
                 HeldOutImputation.fit(
                     imputer,
                     log,
-                    imputation_weight("dr-jl", propensity, log.n_cells),
+                    find_imputation_weight(
+                        None if self.imputers is None else imputer,
+                        "dr-jl",
+                        log,
+                        propensity,
+                        random_state=self.random_state,
+                    ),
                     parts,
                     workers,
                     dtype=self.dtype,

@@ -33,6 +33,7 @@ from unskew.models.distribution import (
     DistributionRecommender,
     Statistic,
 )
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.recommender import Preset
 from unskew.settings import Number, OneOf, WholeNumber, setting
 from unskew.threads import Workers
@@ -65,6 +66,8 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
 
     ``mechanism="mar"``, the default, maximizes the sum of log P(Y) alone. It corrects no selection,
     so where people rate what they like it is worse than :data:`OffsetsOnly` with propensities.
+    ``"mnar"`` corrects it as far as observation follows the rating: on Coat, where the published
+    propensities follow users and coats, its default is worse as well (1.16, not 1.12).
     Predictions are those of an unobserved
     cell: with ``"mnar"`` the distribution is P(r) P(O = 0 | r) over its sum, also for the cells of
     the log.
@@ -153,6 +156,7 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
         value_propensities: ValuePropensities | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 10,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log.
 
@@ -170,7 +174,10 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
         checkpoint, checkpoint_every
             The file to which the state is written after every ``checkpoint_every`` steps. If the
             file exists, the fit continues from it and gets the same result bit for bit.
+        engine
+            ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         levels, codes = encode_levels(log)

@@ -16,6 +16,7 @@ from unskew.errors import BadPropensityError, UnknownIdError, UsageError
 from unskew.factorization.automatic import find_offset_ridges, fit_offsets
 from unskew.models import RECOMMENDERS
 from unskew.models.correction import fit_correction
+from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
@@ -85,6 +86,7 @@ class RandomSampleFactorization(RatingFactorization):
         propensities: PropensitiesLike | None = None,
         *,
         mcar: Ratings | None = None,
+        engine: str | object = "auto",
     ) -> Self:
         """Fit to a log and to ratings of random cells.
 
@@ -99,7 +101,10 @@ class RandomSampleFactorization(RatingFactorization):
         mcar
             Ratings of cells that were drawn at random, of users and items of the log. Without them
             this is :class:`MatrixFactorization`.
+        engine
+            ``"local"`` or ``"auto"``: other engines are refused by name.
         """
+        refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
         pooled = PooledRatings.of(log, propensities, mcar)
@@ -149,15 +154,15 @@ class PooledRatings:
         cls, log: Ratings, propensities: PropensitiesLike | None, mcar: Ratings | None
     ) -> PooledRatings:
         equal = len(log) / log.n_cells
-        of_log = np.full(len(log), equal)
+        log_propensities = np.full(len(log), equal)
         if propensities is not None:
-            of_log = as_propensities(log, propensities).values
+            log_propensities = as_propensities(log, propensities).values
         if mcar is None:
-            return cls(log, np.zeros(len(log), dtype=bool), of_log, 0.0)
+            return cls(log, np.zeros(len(log), dtype=bool), log_propensities, 0.0)
         sample = find_cells_of(mcar, log)
-        of_sample = np.full(len(sample), equal)
+        sample_propensities = np.full(len(sample), equal)
         if propensities is not None:
-            of_sample = _predict_sample(sample, log, propensities)
+            sample_propensities = _predict_sample(sample, log, propensities)
         joint = replace(
             log,
             user=np.concatenate([log.user, sample.user]),
@@ -168,7 +173,7 @@ class PooledRatings:
             part=None,
         )
         is_random = np.repeat([False, True], [len(log), len(sample)])
-        both = np.concatenate([of_log, of_sample])
+        both = np.concatenate([log_propensities, sample_propensities])
         return cls(joint, is_random, both, len(sample) / log.n_cells)
 
     def weigh(self, trust: float) -> tuple[Ratings, Vector]:

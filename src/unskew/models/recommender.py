@@ -16,11 +16,13 @@ import numpy.typing as npt
 from unskew.data.cells import cell_numbers
 from unskew.data.checks import find_misfit
 from unskew.data.factors import Factors
+from unskew.data.frames import check_same_order
 from unskew.data.ids import (
     Ids,
     as_ids,
     describe_id_types,
     encode,
+    find_bad_ids,
     find_codes,
     format_id,
     require_no_missing_ids,
@@ -255,6 +257,7 @@ class Recommender(Configurable, ABC):
     ) -> tuple[IntVector, IntVector]:
         """The codes of as many users as items."""
         require_fitted(self)
+        check_same_order({"users": users, "items": items})
         user = self._find_codes(users, self.users_, "user", on_unknown, stacklevel=4)
         item = self._find_codes(items, self.items_, "item", on_unknown, stacklevel=4)
         require_pairs(user, item)
@@ -321,6 +324,10 @@ class Recommender(Configurable, ABC):
         misfit = find_misfit(shapes)
         if misfit is not None:
             return misfit
+        for kind, ids in (("user", self.users_), ("item", self.items_)):
+            problem = find_bad_ids(ids)
+            if problem is not None:
+                return f"the ids of {kind}s cannot be used: {problem}."
         if starts.dtype.kind != "i" or starts[0] != 0 or (np.diff(starts) < 0).any():
             return "seen_starts does not rise from 0."
         if seen.dtype.kind != "i" or (seen.size and not 0 <= seen.min() <= seen.max() < n_items):

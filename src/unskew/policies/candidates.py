@@ -67,7 +67,12 @@ class RequestCandidates:
         if isinstance(scores, str):
             if scores not in self.columns:
                 raise UnknownNameError(
-                    "column of the candidates", scores, self.columns, parameter="candidates"
+                    "column of the candidates",
+                    scores,
+                    self.columns,
+                    parameter="candidates",
+                    remedy="Pass `candidates=...`, a frame of users (or requests), items and "
+                    "columns of scores.",
                 )
             values = self.columns[scores]
         else:
@@ -76,11 +81,11 @@ class RequestCandidates:
         if is_bad.any():
             row = int(is_bad.argmax())
             raise BadPredictionError(
-                f"policy {policy!r}: {int(is_bad.sum())} of {is_bad.size} scores are missing or "
-                f"infinite; the first is that of user {format_id(self.users[self.user[row]])}, "
+                f"policy {policy!r}: {int(is_bad.sum())} of {is_bad.size} scores are NaN or "
+                f"+infinity; the first is that of user {format_id(self.users[self.user[row]])}, "
                 f"item {format_id(self.items[self.item[row]])}.",
                 parameter="targets",
-                remedy="Score every candidate.",
+                remedy="Score every candidate; a score of -infinity leaves a candidate out.",
             )
         return values
 
@@ -249,7 +254,15 @@ def _build(
     rows = np.where(slots >= 0, candidate_rows[slots], -1)
     kept = {name: column[order] for name, column in columns.items()}
     return RequestCandidates(
-        group, starts, user[order], item[order], items, shown.users, rows, kept, note
+        group=group,
+        starts=starts,
+        user=user[order],
+        item=item[order],
+        items=items,
+        users=shown.users,
+        shown=rows,
+        columns=kept,
+        note=note,
     )
 
 

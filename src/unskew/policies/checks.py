@@ -11,6 +11,7 @@ import numpy as np
 from unskew.errors import PropensityWarning
 from unskew.policies.columns import RequestColumns
 from unskew.policies.terms import Column, Term, TermSums, total
+from unskew.tables import join_words
 from unskew.types import Vector
 
 MAX_ERRORS = 4.0
@@ -125,36 +126,61 @@ def make_checks(sums: TermSums, summaries: Mapping[str, Vector]) -> tuple[Weight
         mean = estimate.of(index, level=LEVEL)
         checks.append(
             WeightCheck(
-                policy,
-                kind,
-                int(position) or None,
-                mean.value,
-                mean.std_error,
-                mean.value - MAX_ERRORS * mean.std_error,
-                mean.high,
-                int(n_positive),
-                float(total**2 / squares) if squares > 0 else 0.0,
-                float(largest),
+                policy=policy,
+                weight=kind,
+                position=int(position) or None,
+                mean=mean.value,
+                std_error=mean.std_error,
+                low=mean.value - MAX_ERRORS * mean.std_error,
+                high=mean.high,
+                n_positive=int(n_positive),
+                effective=float(total**2 / squares) if squares > 0 else 0.0,
+                largest=float(largest),
             )
         )
     return tuple(checks)
 
 
-def explain_check(check: WeightCheck, n_requests: int) -> PropensityWarning | None:
-    """What is wrong with these weights; None if nothing is."""
+def describe_reordered(checks: Sequence[WeightCheck], policies: Sequence[str]) -> Iterator[str]:
+    """Which of the policies give all examination of each request to the items that it showed."""
+    equal = [
+        repr(check.policy)
+        for check in checks
+        if check.policy in policies
+        and check.weight == "exposure"
+        and max(abs(check.mean - 1), check.std_error) <= ROUNDING
+    ]
+    if equal:
+        verb, their = ("shows", "its") if len(equal) == 1 else ("show", "their")
+        yield (
+            f"{join_words(equal)} {verb} in each request the same items as the log, which is wrong "
+            f"if {their} positions are places among the shown items of a longer ranking"
+        )
+
+
+def explain_check(
+    check: WeightCheck, n_requests: int, *, is_logging_stated: bool
+) -> PropensityWarning | None:
+    """What is wrong with these weights; None if nothing is.
+
+    ``is_logging_stated`` says that logged probabilities follow from a policy that the caller names.
+    """
     if check.lacks_rewards:
+        keep = "Evaluate a policy that shows items of the log to the same users."
         return PropensityWarning(
             f"policy {check.policy!r} gives {1 - check.mean:.2%} of the examination to items that "
             "are not in the requests it is evaluated on: their rewards are unknown, so 'pbm' and "
             "'snpbm' have no value.",
             parameter="targets",
             value=check.mean,
-            remedy="If the requests come from several rankings, as in an A/B test, pass "
-            "`logging=PolicyMixture([...])` of all of them; else keep the policy to items that "
-            "were shown.",
-            shell_remedy="If the requests come from several rankings, as in an A/B test, name the "
-            "column of positions of every one with `arm=...`; else keep the policy to items that "
-            "were shown.",
+            remedy=keep
+            if is_logging_stated
+            else "If the requests come from several rankings, as in an A/B test, pass "
+            f"`logging=PolicyMixture([...])` of all of them. {keep}",
+            shell_remedy=keep
+            if is_logging_stated
+            else "If the requests come from several rankings, as in an A/B test, name the column "
+            f"of positions of every one with `arm=...`. {keep}",
         )
     if not check.n_positive:
         return PropensityWarning(
@@ -171,7 +197,7 @@ def explain_check(check: WeightCheck, n_requests: int) -> PropensityWarning | No
             f"(standard error {check.std_error:.2g}), but it must be 1.",
             parameter="probability_is",
             value=check.mean,
-            remedy=_MEANINGS[check.weight],
+            remedy=_list_causes(check, is_logging_stated=is_logging_stated),
         )
     if check.n_positive < FEW_REQUESTS:
         return PropensityWarning(
@@ -184,16 +210,28 @@ def explain_check(check: WeightCheck, n_requests: int) -> PropensityWarning | No
     return None
 
 
-_WRONG_KIND = (
-    "Either the probabilities are of another kind than stated ('step' and 'marginal' are easily "
-    "confused), or they are wrong, or the policy shows items that the log never shows, or it was "
-    "trained on this log, or its new positions are places among the shown items instead of among "
-    "all candidates."
-)
-_MEANINGS = {
-    "slate": _WRONG_KIND,
-    "step": _WRONG_KIND,
-    "marginal": _WRONG_KIND,
-    "additive": _WRONG_KIND,
-    "exposure": "The logged probabilities or the examination curve are wrong.",
-}
+def _list_causes(check: WeightCheck, *, is_logging_stated: bool) -> str:
+    """Why the mean of some weights is not 1: a list that says what to look at."""
+    causes = []
+    if check.mean < 1:
+        causes.append("the policy shows items that the log never shows")
+    if is_logging_stated:
+        causes.append(
+            "the log was made in another way than stated: by other scores, shares, candidates or "
+            "another temperature"
+        )
+    elif check.weight != "exposure":
+        causes.append(
+            "the probabilities are of another kind than stated ('step' and 'marginal' are easily "
+            "confused), or they are wrong"
+        )
+    else:
+        causes.append("the logged probabilities are wrong")
+    if check.weight == "exposure":
+        causes.append("the examination curve is wrong")
+    causes.append("the policy was trained on this log")
+    if check.mean > 1:
+        causes.append(
+            "its new positions are places among the shown items instead of among all candidates"
+        )
+    return f"Either {', or '.join(causes)}."

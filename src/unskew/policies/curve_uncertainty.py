@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unskew.data.impressions import Impressions
+from unskew.errors import NotIdentifiedError
 from unskew.estimators.estimate import Estimate
 from unskew.policies.columns import ArrayColumns
 from unskew.policies.examination import sum_influence
@@ -73,6 +74,14 @@ class CurveUncertainty:
     ) -> CurveUncertainty:
         """``cluster`` is the code of each row of the evaluated log."""
         if curve.log_digest != shown.digest:
+            if np.isnan(curve.log_covariance).any():
+                raise NotIdentifiedError(
+                    "the error of `examination` is unknown: its positions are comparable only by "
+                    f"way of single {curve.cluster}s.",
+                    parameter="examination",
+                    remedy="Fit it with PositionBias(cluster='user'), or on a log in which more "
+                    "items change their position.",
+                )
             return cls(curve)
         if curve.method != "conditional":
             return cls(curve, is_same_log=True)

@@ -9,7 +9,10 @@ impressions, C_ck clicks, C_c = sum_k C_ck and b = log th, the conditional estim
     H = sum_c C_c (diag p_c - p_c p_c')
     Var(b) = H^-1 [m / (m - 1) sum_g S_g S_g'] H^-1,   S_g = the score of the cells of cluster g
 
-H is the Hessian by b of the negative conditional log likelihood, and m the number of clusters.
+H is the Hessian by b of the negative conditional log likelihood, and m the number of clusters. The
+estimate is nearest to the clusters that decide it, which makes their S_g too small. Where H_g, the
+part of H that comes from cluster g, is not small, (I - H_g H^-1)^-1 S_g takes its place, as if b
+were estimated without the cluster (a one-step jackknife).
 The relevance of a cell cancels, so that any number of cells leaves the estimate unbiased. It needs
 only that, given the cell, the position does not depend on whether the user is about to click.
 """
@@ -32,6 +35,10 @@ from unskew.types import BoolVector, IntVector, Matrix, Vector
 
 MAX_STEPS = 2000
 """Steps of an optimiser; about ten suffice."""
+SMALL_LEVERAGE = 0.05
+"""Clusters that decide less than this hardly change their own scores."""
+SMALLEST_REST = 1e-8
+"""Where a cluster leaves less than this share of H, positions are not identified without it."""
 STOPPED_AT_MAX_STEPS = 1
 """SciPy's status of a solution that had not converged when the steps ended."""
 
@@ -56,14 +63,14 @@ class ClickTable:
         """Count by cell and position the impressions and clicks of cells shown at two or more."""
         codes = _number_cells(shown, cell)
         n_slots = shown.n_slots
-        entry, example, of_entry = np.unique(
+        entry, example, entry_of_row = np.unique(
             codes * n_slots + (shown.position - 1), return_index=True, return_inverse=True
         )
         row = np.append(0, np.cumsum(np.diff(entry // n_slots) > 0))
         positions, column = np.unique(entry % n_slots + 1, return_inverse=True)
         shape = (int(row[-1]) + 1, positions.size)
-        counts = np.bincount(of_entry).astype(float)
-        clicks = np.bincount(of_entry, weights=shown.reward)
+        counts = np.bincount(entry_of_row).astype(float)
+        clicks = np.bincount(entry_of_row, weights=shown.reward)
         group = np.arange(shape[0])
         if cluster != "cell":
             group[row] = getattr(shown, cluster)[example]
@@ -120,7 +127,7 @@ def _number_cells(shown: Impressions, cell: tuple[str, ...]) -> npt.NDArray[np.i
     return codes
 
 
-def require_identified(table: ClickTable) -> None:
+def require_identified(table: ClickTable, *, has_user: bool) -> None:
     """Raise an error unless clicks connect all positions with one another in both directions.
 
     A cell is an item in its context, such as a user; the table counts its clicks at each position.
@@ -133,10 +140,16 @@ def require_identified(table: ClickTable) -> None:
         n_groups, group = csgraph.connected_components(leads_to, connection=kind)
         if n_groups > 1:
             groups = [table.positions[group == each].tolist() for each in range(n_groups)]
-            raise _group_error(sorted(groups), is_weak=kind == "weak")
+            raise _group_error(sorted(groups), is_weak=kind == "weak", has_user=has_user)
 
 
-def _group_error(groups: list[list[int]], *, is_weak: bool) -> NotIdentifiedError:
+COARSER_CELL = (
+    " If rankings do not depend on the user, `cell=('item',)` also compares positions between "
+    "users."
+)
+
+
+def _group_error(groups: list[list[int]], *, is_weak: bool, has_user: bool) -> NotIdentifiedError:
     named = " | ".join(", ".join(map(str, group)) for group in groups)
     if is_weak:
         return NotIdentifiedError(
@@ -145,8 +158,7 @@ def _group_error(groups: list[list[int]], *, is_weak: bool) -> NotIdentifiedErro
             parameter="shown",
             value=groups,
             remedy="Use a log that shows items at several positions, such as that of several "
-            "rankers or of a swap experiment. If rankings do not depend on the user, "
-            "`cell=('item',)` also compares positions between users.",
+            f"rankers or of a swap experiment.{COARSER_CELL if has_user else ''}",
         )
     return NotIdentifiedError(
         f"cells that were shown in several of these groups of positions were clicked in one alone: "
@@ -167,8 +179,8 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
     def negative_log_likelihood(free: Vector) -> tuple[float, Vector]:
         log_examination = np.append(0.0, free)
         share, log_total = table.share_positions(log_examination)
-        of_clicks = log_examination[table.clicks.indices]
-        value = table.clicks.data @ of_clicks - table.clicks_of_cell @ log_total
+        click_examination = log_examination[table.clicks.indices]
+        value = table.clicks.data @ click_examination - table.clicks_of_cell @ log_total
         return -value, -table.sum_by_position(table.clicks.data - clicks_of_entry * share)[1:]
 
     def hessian(free: Vector) -> Matrix:
@@ -199,6 +211,39 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
     return log_examination, np.pad(influence, ((0, 0), (1, 0)))
 
 
+def remove_clusters(table: ClickTable, log_examination: Vector, influence: Matrix) -> Matrix:
+    """The influence H^-1 (I - H_g H^-1)^-1 S_g, where H_g is not small.
+
+    It is NaN for positions that are not identified without the cluster. ``influence`` is that of
+    :func:`estimate_conditional`, with clusters of whole cells.
+
+    How much a cluster decides is the trace of H_g H^-1; over all clusters, these add up to the
+    number of positions but the first. It is at most the clicks of the cluster times the largest
+    eigenvalue of H^-1, so it is computed for few of them.
+    """
+    inverse = np.linalg.inv(_find_hessian(table, log_examination))
+    clicks = np.bincount(table.cluster, table.clicks_of_cell, table.n_clusters)
+    may_decide = clicks * np.linalg.eigvalsh(inverse).max() > SMALL_LEVERAGE
+    (cells,) = np.nonzero(may_decide[table.cluster])
+    part = table.take(cells)
+    share, _ = part.share_positions(log_examination)
+    shares = np.zeros(part.shown.shape)
+    shares[part.row, part.shown.indices] = share
+    shares = shares[:, 1:]
+    trace = shares @ np.diag(inverse) - np.einsum("ck,kl,cl->c", shares, inverse, shares)
+    leverage = np.bincount(part.cluster, part.clicks_of_cell * trace, table.n_clusters)
+    adjusted = influence.copy()
+    for cluster in np.flatnonzero(leverage > SMALL_LEVERAGE):
+        cluster_hessian = _find_hessian(part.take(part.cluster == cluster), log_examination)
+        left, rest, right = np.linalg.svd(np.eye(len(inverse)) - inverse @ cluster_hessian)
+        is_lost = rest < SMALLEST_REST
+        scale = np.divide(1, rest, out=np.zeros_like(rest), where=~is_lost)
+        moved = right.T @ (scale * (left.T @ influence[cluster, 1:]))
+        moved[(np.abs(right[is_lost]) > SMALLEST_REST).any(axis=0)] = np.nan
+        adjusted[cluster, 1:] = moved
+    return adjusted
+
+
 def _find_hessian(table: ClickTable, log_examination: Vector) -> Matrix:
     """H of the module docstring, without the first position, whose b is fixed at 0."""
     share, _ = table.share_positions(log_examination)
@@ -222,21 +267,23 @@ def sum_influence(
     H^-1 (r - g_c th_l) (1{k = l} - p_ck). Over a cell, these sum to its score. ``cluster`` is the
     code of each row; a cluster may have rows of any cells.
     """
-    _, of_row = np.unique(_number_cells(shown, cell), return_inverse=True)
+    _, cell_of_row = np.unique(_number_cells(shown, cell), return_inverse=True)
     _, column = np.unique(shown.position, return_inverse=True)
-    n_cells, n_positions = int(of_row.max()) + 1, log_examination.size
+    n_cells, n_positions = int(cell_of_row.max()) + 1, log_examination.size
     examined = np.exp(log_examination)[column]
     shape = (n_cells, n_positions)
-    expected = sparse.csr_array((examined, (of_row, column)), shape=shape)
-    total = np.bincount(of_row, weights=examined)
-    clicks = np.bincount(of_row, weights=shown.reward)
+    expected = sparse.csr_array((examined, (cell_of_row, column)), shape=shape)
+    total = np.bincount(cell_of_row, weights=examined)
+    clicks = np.bincount(cell_of_row, weights=shown.reward)
     shares = sparse.csr_array(expected.multiply(1 / total[:, None]))
     weights = sparse.csr_array(shares.multiply(clicks[:, None]))
     hessian = np.diag(weights.sum(axis=0)) - (shares.T @ weights).toarray()
-    residual = shown.reward - (clicks / total)[of_row] * examined
+    residual = shown.reward - (clicks / total)[cell_of_row] * examined
     at_position = sparse.csr_array((residual, (cluster, column)), shape=(n_clusters, n_positions))
-    of_cell = sparse.csr_array((residual, (cluster, of_row)), shape=(n_clusters, n_cells))
-    scores = (at_position - of_cell @ shares).toarray()[:, 1:]
+    cell_residuals = sparse.csr_array(
+        (residual, (cluster, cell_of_row)), shape=(n_clusters, n_cells)
+    )
+    scores = (at_position - cell_residuals @ shares).toarray()[:, 1:]
     influence = np.linalg.solve(hessian[1:, 1:], scores.T).T
     return np.pad(influence, ((0, 0), (1, 0)))
 
@@ -257,30 +304,31 @@ def estimate_all_pairs(table: ClickTable, start: Vector) -> Vector:
     pairs = n_cells[first, second] > 0
     first, second = first[pairs], second[pairs]
     size = n_cells[first, second]
-    rates = np.stack([clicked[first, second], clicked[second, first]])
+    rate_sums = np.stack([clicked[first, second], clicked[second, first]])
 
-    def loss(parameters: Vector) -> tuple[float, Vector]:
-        curve = np.append(0.0, parameters[: start.size - 1])
-        relevance = parameters[start.size - 1 :]
-        logs = np.stack([curve[first], curve[second]]) + relevance
-        probability = np.clip(np.exp(logs), 0.0, 1 - 1e-9)
-        value = rates * logs + xlogy(size - rates, 1 - probability)
-        gradient_of_log = rates - (size - rates) * probability / (1 - probability)
+    def measure_loss(parameters: Vector) -> tuple[float, Vector]:
+        """The negative log-likelihood of all pairs, and its gradient."""
+        log_curve = np.append(0.0, parameters[: start.size - 1])
+        log_relevance = parameters[start.size - 1 :]
+        log_probability = np.stack([log_curve[first], log_curve[second]]) + log_relevance
+        probability = np.clip(np.exp(log_probability), 0.0, 1 - 1e-9)
+        value = rate_sums * log_probability + xlogy(size - rate_sums, 1 - probability)
+        gradient_of_log = rate_sums - (size - rate_sums) * probability / (1 - probability)
         gradient = np.zeros(start.size)
         np.add.at(gradient, first, gradient_of_log[0])
         np.add.at(gradient, second, gradient_of_log[1])
         return -value.sum(), -np.append(gradient[1:], gradient_of_log.sum(axis=0))
 
     guess = np.log(
-        np.maximum(rates.sum(axis=0), 0.5) / (size * np.exp(start)[[first, second]].sum(axis=0))
+        np.maximum(rate_sums.sum(axis=0), 0.5) / (size * np.exp(start)[[first, second]].sum(axis=0))
     )
     solution = optimize.minimize(
-        loss,
+        measure_loss,
         np.append(start[1:], np.minimum(guess, -1e-3)),
         jac=True,
         method="L-BFGS-B",
         bounds=[(None, None)] * (start.size - 1) + [(None, -1e-6)] * guess.size,
-        options={"maxiter": MAX_STEPS, "ftol": 1e-14, "gtol": 1e-8 * max(rates.sum(), 1.0)},
+        options={"maxiter": MAX_STEPS, "ftol": 1e-14, "gtol": 1e-8 * max(rate_sums.sum(), 1.0)},
     )
     _warn_if_not_converged(solution)
     return np.append(0.0, solution.x[: start.size - 1])

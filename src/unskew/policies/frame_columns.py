@@ -241,10 +241,10 @@ class FrameColumns:
     def additive_weight(self) -> Formula:
         if not self.logging.is_product:
             raise UsageError(
-                "'pi' has a closed form in a frame only for logging policies that fill slots "
-                "independently.",
+                "'pi' can be computed from a data frame only if the logging policy fills each "
+                "slot independently of the others.",
                 parameter="probability_is",
-                remedy="Say so with `probability_is='product'`, or use another estimator.",
+                remedy="If it does, pass `probability_is='product'`; otherwise leave out 'pi'.",
             )
         weight: Formula = total([each - 1.0 for each in self.marginal_weight]) + 1.0
         return weight

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import narwhals.stable.v2 as nw
 
 from unskew.data.frames import BACKENDS, LazyFrame, open_lazily
+from unskew.data.ids import format_id
+from unskew.data.impression_checks import REMEDIES
 from unskew.data.impressions import ProbabilityKind, find_impression_columns
 from unskew.errors import (
     BadImpressionError,
@@ -134,7 +136,9 @@ class ImpressionRows:
             raise EmptyLogError("the frame has no impressions.", remedy="Check its filter or file.")
         for name in flags:
             if name.startswith("bad_") and totals[name]:
-                raise _row_error(name.removeprefix("bad_"), int(totals[name]), n_rows)
+                column = name.removeprefix("bad_")
+                example = self._find_example(column, flags[name])
+                raise _row_error(column, f"{int(totals[name]):,} of {n_rows:,} rows", example)
         n_slots = int(totals["n_slots"])
         if n_slots > MAX_SLOTS:
             raise BadImpressionError(
@@ -176,6 +180,36 @@ class ImpressionRows:
                 yield name, is_unusable | (value < 0) | (value > 1)
             else:
                 yield name, is_unusable
+
+    def _find_example(self, column: str, is_bad: nw.Expr) -> str:
+        """``request 7 has nan``: one of the rows whose value in a column is invalid."""
+        with translated_errors(self.rows):
+            row = fetch(self.rows.filter(is_bad).head(1).select("request", value=column))
+        request, value = format_id(row["request"][0]), row["value"][0]
+        return f"request {request} has {'nothing' if value is None else value}"
+
+    def find_request(self, problem: str) -> str:
+        """One of the requests with a problem that :data:`FLAGS` has, as errors name it."""
+        keys = ["request", "position"] if problem == "has_shared_slot" else ["request"]
+        conditions = {
+            "has_two_users": nw.col("first") != nw.col("last"),
+            "has_shared_slot": nw.col("n_rows") > 1,
+            "has_gap": nw.col("n_rows") != nw.col("n_slots"),
+        }
+        with translated_errors(self.rows):
+            groups = (
+                self.rows.with_columns(nw.col("user").alias("last"), slot=nw.col("position"))
+                .group_by(keys)
+                .agg(
+                    first=nw.col("user").min(),
+                    last=nw.col("last").max(),
+                    n_rows=nw.len(),
+                    n_slots=nw.col("slot").max(),
+                )
+            )
+            row = fetch(groups.filter(conditions[problem]).head(1).select(keys))
+        names = {key: format_id(row[key][0]) for key in keys}
+        return ", ".join(f"{key} {name}" for key, name in names.items())
 
     def is_ranking(self, column: str) -> bool:
         """Whether a column has the positions of a target ranking."""
@@ -219,6 +253,8 @@ def _select(frame: LazyFrame, view: Mapping[str, str], columns: Mapping[str, str
                 )
             if not (name == "position" and dtype.is_integer()):
                 expression = expression.cast(nw.Float64)
+        elif schema[view[source]] in (nw.Categorical, nw.Enum):
+            expression = expression.cast(nw.String)
         selected.append(expression.alias(name))
     return frame.select(selected)
 
@@ -241,22 +277,21 @@ def _find_regressions(
     return dict.fromkeys(targets, require_pair(regression, n_targets=len(targets)))
 
 
-def _row_error(name: str, count: int, n_rows: int) -> DataError:
-    of_rows = f"{count:,} of {n_rows:,} rows"
+def _row_error(name: str, of_rows: str, example: str) -> DataError:
+    """What is wrong with some rows; ``example`` is one of them."""
     if name == "probability" or name.startswith("target_"):
         what = "`probability`" if name == "probability" else f"policy {name[7:]!r}"
         return BadPropensityError(
-            f"{what}: {of_rows} have a value that is missing or impossible.",
+            f"{what}: {of_rows} have a value that is missing or impossible; {example}.",
             parameter="probability" if name == "probability" else "targets",
             remedy="Probabilities lie in (0, 1], those of a target in [0, 1]; target positions are "
-            "whole numbers from 1 on, or missing. If a probability was not logged, leave out all "
-            "rows of the request.",
+            f"whole numbers from 1 on, or missing. {REMEDIES['probability']}",
         )
     wrong = "not a whole number from 1 on" if name == "position" else "missing or not finite"
     return BadImpressionError(
-        f"{of_rows} have a {name.partition('_')[0]} that is {wrong}.",
+        f"{of_rows} have a {name.partition('_')[0]} that is {wrong}; {example}.",
         parameter=name,
-        remedy="Drop or mend those rows.",
+        remedy=REMEDIES.get(name, "Predict every shown item."),
     )
 
 
@@ -406,21 +441,25 @@ def _flag_incomplete(values: Sequence[nw.Expr]) -> dict[str, nw.Expr]:
     }
 
 
-def require_whole_requests(table: Table, needs: Mapping[str, Sequence[str]]) -> None:
+def require_whole_requests(
+    table: Table, needs: Mapping[str, Sequence[str]], log: ImpressionRows
+) -> None:
     """Raise an error if a request is impossible, or lacks slots that an estimator needs."""
     problems = {
         "has_two_users": ("two users in", "user", "A request belongs to one user."),
         "has_shared_slot": (
             "two items at one position in",
             "position",
-            "A position shows one item; are these several requests with one id?",
+            "A position shows one item: make the ids of requests unique, and drop rows that occur "
+            "twice.",
         ),
     }
     for flag, (problem, parameter, remedy) in problems.items():
         count = int(table[flag].sum())
         if count:
             raise BadImpressionError(
-                f"there are {problem} {count_noun(count, 'request')}.",
+                f"there are {problem} {count_noun(count, 'request')}; one is "
+                f"{log.find_request(flag)}.",
                 parameter=parameter,
                 remedy=remedy,
             )
@@ -429,7 +468,8 @@ def require_whole_requests(table: Table, needs: Mapping[str, Sequence[str]]) -> 
     if demanding and n_gaps:
         raise BadImpressionError(
             f"{demanding[0]!r} needs every slot above a shown item, but positions are missing in "
-            f"{count_noun(n_gaps, 'request')}.",
+            f"{count_noun(n_gaps, 'request')}; one is {log.find_request('has_gap')}.",
             parameter="position",
-            remedy="Keep all shown items of a request, or use 'iips' or 'pbm'.",
+            remedy="Keep all shown items of a request, also those without a click, or use "
+            "'iips' or 'pbm'.",
         )

@@ -22,6 +22,7 @@ from unskew.policies.candidates import RequestCandidates, read_request_candidate
 from unskew.policies.checks import (
     WEIGHT_KINDS,
     combine_summaries,
+    describe_reordered,
     list_weight_terms,
     make_checks,
     summarize_weights,
@@ -31,7 +32,7 @@ from unskew.policies.curve_uncertainty import CurveUncertainty, shift_curve
 from unskew.policies.position_bias import ExaminationCurve
 from unskew.policies.probabilities import WORDS, BoundPolicy
 from unskew.policies.result import LOGGED, PolicyEvaluation
-from unskew.policies.targets import Policy, PolicyMixture, bind_log
+from unskew.policies.targets import Policy, PolicyMixture, TargetRanking, bind_log
 from unskew.policies.terms import Term, TermSums
 from unskew.settings import Number, OneOf, describe
 from unskew.tables import count_noun
@@ -227,18 +228,18 @@ class PolicyPlan:
             for name, term, weight in list_weight_terms(target, plain, self.weight_kinds()):
                 check_terms[name], weights[name] = [term], weight
         return PolicySums(
-            by_estimator,
-            TermSums.of(check_terms, user, users),
-            summarize_weights(weights),
-            shown.n_requests,
-            len(shown),
-            shown.n_slots,
-            bool(np.isin(shown.reward, (0.0, 1.0)).all()),
-            (float(shown.reward.min()), float(shown.reward.max())),
-            self._list_notes(columns),
-            shifted,
-            self._add_up_kind(shown, user, users),
-            shown.probability_is,
+            estimators=by_estimator,
+            checks=TermSums.of(check_terms, user, users),
+            weights=summarize_weights(weights),
+            n_requests=shown.n_requests,
+            n_impressions=len(shown),
+            n_slots=shown.n_slots,
+            has_binary_rewards=bool(np.isin(shown.reward, (0.0, 1.0)).all()),
+            rewards=(float(shown.reward.min()), float(shown.reward.max())),
+            notes=self._list_notes(columns),
+            shifted=shifted,
+            kind=self._add_up_kind(shown, user, users),
+            stated_kind=shown.probability_is,
         )
 
     def _add_up_kind(
@@ -281,7 +282,8 @@ class PolicyPlan:
                     f"{format_id(request)}.",
                     parameter="position",
                     where=f"request {format_id(request)}",
-                    remedy="Keep all shown items of a request, or use 'iips' or 'pbm'.",
+                    remedy="Keep all shown items of a request, also those without a click, or use "
+                    "'iips' or 'pbm'.",
                 )
 
     def _list_notes(self, columns: Mapping[str, ArrayColumns]) -> tuple[str, ...]:
@@ -328,6 +330,14 @@ class PolicyPlan:
                 estimates[name] = usable, kept.estimate(bounds=bounds)
             else:
                 estimates[name] = usable, curve_uncertainty.estimate(kept, shifted, bounds=bounds)
+        checks = make_checks(sums.checks, sums.weights)
+        if self.logging is None and sums.n_slots > 1:
+            placed = [
+                name
+                for name, target in self.targets.items()
+                if isinstance(target, TargetRanking) and target.position is not None
+            ]
+            notes = (*notes, *describe_reordered(checks, placed))
         kind_check = _find_kind_check(sums)
         if kind_check is not None and kind_check.is_open:
             notes = (*notes, kind_check.describe_open())
@@ -341,7 +351,7 @@ class PolicyPlan:
             n_requests=sums.n_requests,
             n_impressions=sums.n_impressions,
             n_slots=sums.n_slots,
-            checks=make_checks(sums.checks, sums.weights),
+            checks=checks,
             kind_check=kind_check,
             rewards=sums.rewards,
             incomplete=tuple(
@@ -352,6 +362,7 @@ class PolicyPlan:
                 or (self.transform is not None and f"sn{name}" in POLICY_ESTIMATORS)
             ),
             notes=notes,
+            is_logging_stated=self.logging is not None,
             backend=backend,
         )
 
@@ -435,19 +446,27 @@ def read_worth(slot_worth: SlotWorth, n_slots: int) -> Vector:
 
 def require_slots(values: Vector, n_slots: int, name: str) -> Vector:
     """The first numbers, one for each slot; an error if there are too few."""
-    if values.ndim != 1 or values.size < n_slots or not np.isfinite(values).all():
+    if values.ndim != 1 or values.size < n_slots:
         raise UsageError(
-            f"`{name}` must have a finite number for each of {n_slots} positions; got shape "
+            f"`{name}` must have a number for each of {n_slots} positions; got shape "
             f"{values.shape}.",
             parameter=name,
             value=values.shape,
+        )
+    is_bad = ~np.isfinite(values[:n_slots])
+    if is_bad.any():
+        first = int(is_bad.argmax())
+        raise UsageError(
+            f"`{name}` is {values[first]} at position {first + 1}; it must be finite.",
+            parameter=name,
+            value=float(values[first]),
         )
     return values[:n_slots]
 
 
 def _require_possible(shown: Impressions, logging: BoundPolicy, *, is_mixture: bool) -> None:
     """Raise an error if the stated logging policy could not have shown a shown item."""
-    is_impossible = (logging.marginal() <= 0) | (logging.step() <= 0)
+    is_impossible = (logging.marginal() <= 0) | ((logging.step() <= 0) & ~find_gaps(shown))
     if is_impossible.any():
         slot, request = (int(each[0]) for each in np.nonzero(is_impossible))
         where = shown.name_row(int(shown.slots[request, slot]))

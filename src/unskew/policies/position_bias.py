@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -15,11 +15,14 @@ from unskew.data.result import Result
 from unskew.errors import BadImpressionError, NotIdentifiedError, UsageError
 from unskew.estimators.intervals import t_quantile
 from unskew.policies.examination import (
+    COARSER_CELL,
     ClickTable,
     estimate_all_pairs,
     estimate_conditional,
     estimate_swaps,
+    remove_clusters,
     require_identified,
+    sum_influence,
 )
 from unskew.progress import no_progress, progress_bar
 from unskew.settings import (
@@ -33,7 +36,7 @@ from unskew.settings import (
     require_list,
     setting,
 )
-from unskew.tables import count_noun
+from unskew.tables import count_noun, join_words
 from unskew.types import IntVector, Matrix, RandomState, Vector
 
 Method: TypeAlias = Literal["conditional", "all_pairs", "swaps"]
@@ -116,7 +119,18 @@ class ExaminationCurve(Result):
             f"shown at several positions; {self.level:.0%} intervals{cluster}",
             "right if users click what they examine and find relevant, independently of the items "
             f"around it, and if where an item is shown {self._describe_placement()}",
+            *self._explain_missing_errors(),
         ]
+
+    def _explain_missing_errors(self) -> Iterator[str]:
+        (without,) = np.nonzero(np.isnan(np.diag(self.log_covariance)))
+        if without.size:
+            listed = join_words([str(position) for position in self.positions[without]])
+            are = f"position {listed} is" if without.size == 1 else f"positions {listed} are"
+            yield (
+                f"no interval where the error is unknown: {are} connected with the others by a "
+                f"single {self.cluster}; if users are independent, cluster by user"
+            )
 
     def _describe_placement(self) -> str:
         left_out = [role for role in ROLES if role not in self.cell]
@@ -156,8 +170,9 @@ class PositionBias(Configurable):
         For ``"swaps"``: the column of the log that has the lower position of the swap, and is
         missing in rows outside the experiment.
     cluster
-        Cells of one cluster may depend on each other: ``"cell"``, or ``"user"`` or ``"item"`` if
-        that is part of the cell.
+        What is independent: ``"cell"``, or ``"user"`` or ``"item"`` if that is part of the cell,
+        whose cells may then depend on each other. With few items as cells, ``"user"`` is better,
+        which the conditional method allows for any cell.
     level
         Confidence level of the intervals.
     n_bootstrap
@@ -208,22 +223,28 @@ class PositionBias(Configurable):
             self.curve_ = self._fit_swaps(shown)
             return self
         cell = self._read_cell()
-        table = ClickTable.count(shown, cell, self._read_cluster())
+        by_user = self._read_cluster() == "user" and "user" not in cell
+        table = ClickTable.count(shown, cell, "cell" if by_user else self.cluster)
         if shown.n_slots == 1 or not table.n_cells:
-            coarser = "" if cell == ("item",) else ", or a coarser `cell`"
             raise NotIdentifiedError(
                 "the log has one position only."
                 if shown.n_slots == 1
                 else f"no {' and '.join(cell)} was shown at two positions.",
                 parameter="shown",
-                remedy=f"Use a log in which items change their position{coarser}.",
+                remedy="Use a log in which items change their position."
+                + (COARSER_CELL if "user" in cell else ""),
             )
         clicked = table.take(table.clicks_of_cell > 0)
-        require_identified(clicked)
+        require_identified(clicked, has_user="user" in cell)
         log_curve, influence = estimate_conditional(clicked)
-        clusters = np.unique(clicked.cluster)
-        n_others = max(clusters.size - 1, 1)
-        covariance: Matrix = clusters.size / n_others * influence.T @ influence
+        n_clusters = np.unique(clicked.cluster).size
+        if by_user:
+            n_clusters = shown.n_users
+            influence = sum_influence(shown, cell, log_curve, shown.user, n_clusters)
+        else:
+            influence = remove_clusters(clicked, log_curve, influence)
+        n_others = max(n_clusters - 1, 1)
+        covariance: Matrix = n_clusters / n_others * influence.T @ influence
         most = n_others if self.method == "conditional" else min(n_others, self.n_bootstrap - 1)
         if self.method == "all_pairs":
             log_curve = estimate_all_pairs(table, log_curve)
@@ -276,12 +297,15 @@ class PositionBias(Configurable):
 
     def _read_cluster(self) -> str:
         valid = ("cell", *self._read_cell())
+        if self.method == "conditional" and "user" not in valid:
+            valid = (*valid, "user")
         if not isinstance(self.cluster, str) or self.cluster not in valid:
             raise UsageError(
                 f"`cluster` must be one of {', '.join(valid)}; got {self.cluster!r}.",
                 parameter="cluster",
                 value=self.cluster,
-                remedy="A cluster consists of whole cells, so it must be part of `cell`.",
+                remedy="A cluster consists of whole cells, so it must be part of `cell`, or, for "
+                "`method='conditional'`, of users.",
             )
         return self.cluster
 

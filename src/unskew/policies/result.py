@@ -78,6 +78,8 @@ class PolicyEvaluation(Result):
     transform that changes the mean of the weights."""
     notes: tuple[str, ...] = ()
     """What the estimates take for granted, in words."""
+    is_logging_stated: bool = False
+    """Whether the caller says how the log was made, so that its probabilities follow."""
     backend: str | None = None
     inputs: Mapping[str, ArrayColumns] = field(default_factory=dict)
     """What the estimates were computed from, for :meth:`sensitivity`; empty if not kept."""
@@ -97,7 +99,7 @@ class PolicyEvaluation(Result):
             index = self.estimated[name].index(policy)
             interval = self.estimates[name].of(index, level=self.level)
             if self._has_no_interval(policy, name):
-                is_unknown = self._lacks_rewards(policy, name)
+                is_unknown = self._is_unknown(policy, name)
                 interval = Interval.unknown(math.nan if is_unknown else interval.value)
         limits = interval.value, interval.std_error, interval.low, interval.high
         shown_name = MEAN if policy == LOGGED else name
@@ -122,7 +124,7 @@ class PolicyEvaluation(Result):
         if len(pair) == 2:
             interval = self.estimates[name].difference(*pair, level=self.level)
             if any(self._has_no_interval(policy, name) for policy in (first, second)):
-                is_unknown = any(self._lacks_rewards(policy, name) for policy in (first, second))
+                is_unknown = any(self._is_unknown(policy, name) for policy in (first, second))
                 interval = Interval.unknown(math.nan if is_unknown else interval.value)
         return Comparison(
             first,
@@ -182,14 +184,14 @@ class PolicyEvaluation(Result):
         """Everything that a reader of the estimates must know."""
         yield from self._list_problems_of_log()
         without_weight = {
-            policy: [name for name in self.estimators if policy not in self.estimated[name]]
+            policy: [name for name in self.estimators if self._has_no_weight(policy, name)]
             for policy in self.policies
         }
         for policy, estimators in without_weight.items():
             if estimators:
                 yield _no_weight_warning(policy, estimators)
         for check in self._worst_checks():
-            problem = explain_check(check, self.n_requests)
+            problem = self._explain(check)
             if problem is not None and (check.n_positive or not without_weight[check.policy]):
                 yield problem
         yield from self._list_outside()
@@ -206,13 +208,17 @@ class PolicyEvaluation(Result):
                 "with the reward 0.",
             )
         if self.kind_check is not None and self.kind_check.is_contradicted:
+            remedy = (
+                f"Pass `probability_is={self.kind_check.other!r}`, if those of the targets are of "
+                "that kind too. If requests keep items for certain positions, which this check "
+                "does not allow for,"
+            )
             yield PropensityWarning(
                 self.kind_check.describe(),
                 parameter="probability_is",
                 value=self.kind_check.stated,
-                remedy=f"Pass `probability_is={self.kind_check.other!r}`, if those of the targets "
-                "are of that kind too. If requests keep items for certain positions, which this "
-                "check does not allow for, use evaluate_policies_frame, which leaves it out.",
+                remedy=f"{remedy} use evaluate_policies_frame, which leaves it out.",
+                shell_remedy=f"{remedy} pass `reader='duckdb'`, which leaves it out.",
             )
 
     @property
@@ -224,9 +230,12 @@ class PolicyEvaluation(Result):
         told = set()
         for check in self.checks:
             key = check.policy, check.weight
-            if key not in told and explain_check(check, self.n_requests) is not None:
+            if key not in told and self._explain(check) is not None:
                 told.add(key)
                 yield check
+
+    def _explain(self, check: WeightCheck) -> PropensityWarning | None:
+        return explain_check(check, self.n_requests, is_logging_stated=self.is_logging_stated)
 
     def _list_outside(self) -> Iterator[UnskewWarning]:
         for name, estimate in self.estimates.items():
@@ -245,13 +254,24 @@ class PolicyEvaluation(Result):
         yield from self._list_problems_of_log()
         needs = self._needs(estimator)
         for check in self._worst_checks():
-            if check.policy in policies and check.weight in needs:
-                problem = explain_check(check, self.n_requests)
+            if check.policy in policies and check.weight in needs and check.n_positive:
+                problem = self._explain(check)
                 if problem is not None:
                     yield problem
         for policy in policies:
-            if policy not in self.estimated[estimator]:
+            if self._has_no_weight(policy, estimator):
                 yield _no_weight_warning(policy, [estimator])
+
+    def _has_no_weight(self, policy: str, estimator: str) -> bool:
+        """Whether weights that the estimator reads are 0 in all requests."""
+        return policy not in self.estimated[estimator] or (
+            policy != LOGGED
+            and any(
+                not check.n_positive
+                for check in self.checks
+                if check.policy == policy and check.weight in self._needs(estimator)
+            )
+        )
 
     def _has_no_interval(self, policy: str, estimator: str) -> bool:
         """Whether log or weights contradict the probabilities, or too few weights are positive."""
@@ -266,11 +286,13 @@ class PolicyEvaluation(Result):
             if check.policy == policy and check.weight in needs
         )
 
-    def _lacks_rewards(self, policy: str, estimator: str) -> bool:
-        """Whether the policy gives examination to items whose rewards are unknown."""
-        return "exposure" in self._needs(estimator) and any(
-            check.weight == "exposure" and check.policy == policy and check.lacks_rewards
+    def _is_unknown(self, policy: str, estimator: str) -> bool:
+        """Whether the log has no rewards for the policy, and the estimator no regression."""
+        needs = self._needs(estimator)
+        return "regression" not in needs and any(
+            check.lacks_rewards or not check.n_positive
             for check in self.checks
+            if check.policy == policy and check.weight in needs
         )
 
     @staticmethod

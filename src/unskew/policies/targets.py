@@ -78,15 +78,15 @@ class TargetProbability(Policy):
     probability_is: ProbabilityKind | None = None
 
     def bind(self, shown: Impressions, candidates: FindCandidates, name: str) -> BoundPolicy:
-        kind = shown.probability_is if self.probability_is is None else self.probability_is
-        if kind is None:
-            raise unknown_kind_error(name)
-        OneOf(tuple(KINDS))("probability_is", kind)
         values = (
             shown.column(self.probability, "targets")
             if isinstance(self.probability, str)
             else float_array(self.probability, "target probabilities", BadPropensityError)
         )
+        kind = shown.probability_is if self.probability_is is None else self.probability_is
+        if kind is None:
+            raise unknown_kind_error(name)
+        OneOf(tuple(KINDS))("probability_is", kind)
         return _bind_column(shown, values, kind, name)
 
 

@@ -55,7 +55,7 @@ def total(columns: Sequence[Column]) -> Column:
 class TermSums:
     """Sums by cluster of the terms of several quantities, such as the values of policies.
 
-    Those of disjoint sets of requests can be combined, also if they share clusters.
+    Those of disjoint sets of requests can be combined, even if they share clusters.
     """
 
     names: tuple[str, ...]
@@ -167,29 +167,32 @@ class TermSums:
     ) -> Estimate:
         """The value of each quantity and their covariance, by cluster.
 
-        What else moves the values is added: by cluster if it comes from the same requests, or as a
-        covariance if it is independent of them.
+        ``added_influence`` (clusters x quantities) holds errors of estimates that were made from
+        the same requests, such as an examination curve; ``added_covariance`` the covariance of
+        errors that are independent of them.
         """
         is_used = self.n_requests > 0
         n_clusters = int(is_used.sum())
         if n_clusters < 2:
             raise UsageError(
-                "standard errors need at least 2 users; the log has 1.",
+                f"standard errors need at least 2 clusters (users, or requests with "
+                f"`cluster='request'`); the log has {n_clusters}.",
                 parameter="cluster",
-                remedy="Pass `cluster='request'` if the requests of one user are independent.",
+                remedy="Use a longer log. If it has several requests of one user that are "
+                "independent, pass `cluster='request'`.",
             )
         value, influence = self._find_influence()
         if added_influence is not None:
             influence = influence + added_influence
         influence = influence[is_used]
         sums = Sums(influence.sum(axis=0), np.einsum("ci,cj->ij", influence, influence), n_clusters)
-        factor = np.sqrt(n_clusters / (n_clusters - 1))
+        small_sample_factor = np.sqrt(n_clusters / (n_clusters - 1))
         covariance = sums.covariance(np.eye(value.size))
-        moments = Moments.of(np.ascontiguousarray(influence.T) * factor)
+        moments = Moments.of(np.ascontiguousarray(influence.T) * small_sample_factor)
         if added_covariance is not None:
             covariance = covariance + added_covariance
-            second = moments.second + covariance_of_contrasts(added_covariance)
-            moments = replace(moments, second=second)
+            second_moment = moments.second + covariance_of_contrasts(added_covariance)
+            moments = replace(moments, second=second_moment)
         return Estimate(value, covariance, n_clusters, moments=moments, bounds=bounds)
 
     def _find_influence(self) -> tuple[Vector, Matrix]:

@@ -15,7 +15,15 @@ import numpy.typing as npt
 
 from unskew.data.cells import CellNumbers, cell_numbers, user_and_item
 from unskew.data.columns import find_column
-from unskew.data.frames import EagerFrame, id_column, index_ids, is_frame, number_column, open_frame
+from unskew.data.frames import (
+    EagerFrame,
+    frame_of_series,
+    id_column,
+    index_ids,
+    is_frame,
+    number_column,
+    open_frame,
+)
 from unskew.data.ids import (
     Ids,
     as_ids,
@@ -264,6 +272,7 @@ def _read_columns(table: object, ids: Ids, kind: Kind) -> Iterator[tuple[str, Ve
     """Columns of numbers with their names; categories become one column for each level."""
     if table is None:
         return
+    table = frame_of_series(table)
     read = _frame_columns(table, ids, kind) if is_frame(table) else _array_columns(table, kind)
     for name, column in read:
         if column.dtype.kind == "f":

@@ -268,7 +268,7 @@ class LogisticPropensity(CovariatePropensityModel):
         group_sizes: Mapping[Any, int] | None = None,
         item: str | None = None,
     ) -> Self:
-        """Fit the model to a log that stays in its frame or data base.
+        """Fit the model to a log that stays in its frame or database.
 
         Users of one group share their covariates, so the number of ratings of each group and item
         is all that is read. Without a group, all users are alike. The model needs one penalty
@@ -501,15 +501,17 @@ class LogisticPropensity(CovariatePropensityModel):
         item_unit, item_row, item_offset = _group_units(self.item_profile_, self.item_offset_)
         n_user_crossed, n_item_crossed = self.n_crossed_.tolist()
         return LogitGrid(
-            CellTerms.build(self.user_design_, self.item_design_, (n_user_crossed, n_item_crossed)),
-            user_unit,
-            item_unit,
-            user_row,
-            item_row,
-            self.intercept_ + self.user_effect_[user_row] + user_offset,
-            self.item_effect_[item_row] + item_offset,
-            self.user_crossed_[user_row],
-            self.item_crossed_[item_row],
+            terms=CellTerms.build(
+                self.user_design_, self.item_design_, (n_user_crossed, n_item_crossed)
+            ),
+            user_unit=user_unit,
+            item_unit=item_unit,
+            user_row=user_row,
+            item_row=item_row,
+            row=self.intercept_ + self.user_effect_[user_row] + user_offset,
+            column=self.item_effect_[item_row] + item_offset,
+            left=self.user_crossed_[user_row],
+            right=self.item_crossed_[item_row],
         )
 
     def _correct_for_sample(self, data: LogisticData, rng: np.random.Generator) -> None:
@@ -528,11 +530,11 @@ class LogisticPropensity(CovariatePropensityModel):
         self.coefficients_ = {**self.coefficients_, "intercept": intercept}
         self.expected_observations_ = float(expit(logits + shift).mean()) * log.n_cells
         sampled = user_and_item(unobserved, log.n_items)  # type: ignore[arg-type]
-        of_observed, of_sampled = (
+        observed_part, sampled_part = (
             sum(float(log_expit(sign * logits).sum()) for logits in self._logits_in_blocks(*codes))
             for sign, codes in ((1, (log.user, log.item)), (-1, sampled))
         )
-        self.log_likelihood_ = of_observed + of_sampled / self.sampled_share_
+        self.log_likelihood_ = observed_part + sampled_part / self.sampled_share_
 
     def _warn_of_separation(self, largest: float) -> None:
         if self.ridge_ == 0 and largest > LARGE_COEFFICIENT:

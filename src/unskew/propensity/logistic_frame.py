@@ -60,14 +60,14 @@ class GroupCounts:
         rows = count_groups(opened, columns)
         if not rows["number"]:
             raise empty_frame_error()
-        of_item = as_ids(rows["item"], "items")
-        _require_listed(of_item, listed, "item", "items")
-        of_group = groups[np.zeros(len(of_item), int)]
+        item_ids = as_ids(rows["item"], "items")
+        _require_listed(item_ids, listed, "item", "items")
+        group_ids = groups[np.zeros(len(item_ids), int)]
         if group is not None:
-            of_group = as_ids(rows["group"], "groups")
-            _require_listed(of_group, groups, "group", "group_sizes")
+            group_ids = as_ids(rows["group"], "groups")
+            _require_listed(group_ids, groups, "group", "group_sizes")
         number = np.array(rows["number"], np.float64)
-        log = Ratings.from_arrays(of_group, of_item, number, users=groups, items=listed)
+        log = Ratings.from_arrays(group_ids, item_ids, number, users=groups, items=listed)
         _require_possible(log, sizes)
         require_unobserved(int(number.sum()), universe)
         return cls(log, sizes, universe)

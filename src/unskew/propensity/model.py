@@ -14,13 +14,21 @@ import numpy.typing as npt
 from unskew.data.checks import find_misfit
 from unskew.data.columns import find_column
 from unskew.data.estimation import Estimation, FrameStrata, LogRelation, Replicates, TakenAsKnown
-from unskew.data.frames import LazyFrame, add_column, count_sizes, open_lazily
+from unskew.data.frames import (
+    LazyFrame,
+    add_column,
+    check_same_order,
+    count_sizes,
+    open_lazily,
+)
 from unskew.data.ids import (
     Ids,
     as_ids,
     describe_id_types,
+    find_bad_ids,
     find_codes,
     format_id,
+    require_no_missing_ids,
     require_pairs,
 )
 from unskew.data.propensities import SMALLEST, Propensities
@@ -132,6 +140,7 @@ class PropensityModel(Configurable):
                 "none.",
                 remedy="Use predict(log).",
             )
+        check_same_order({"users": users, "items": items})
         user = self._find_codes(users, self.users_, "user")
         item = self._find_codes(items, self.items_, "item")
         require_pairs(user, item)
@@ -256,6 +265,10 @@ class PropensityModel(Configurable):
     def _find_inconsistency(self) -> str | None:
         n_users, n_items = len(self.users_), len(self.items_)
         ids: ArrayShapes = {"users": (self.users_, (n_users,)), "items": (self.items_, (n_items,))}
+        for kind, listed in (("user", self.users_), ("item", self.items_)):
+            problem = find_bad_ids(listed)
+            if problem is not None:
+                return f"the ids of {kind}s cannot be used: {problem}."
         return find_misfit(ids | self._arrays_with_expected_shapes())
 
     def _arrays_with_expected_shapes(self) -> ArrayShapes:
@@ -290,7 +303,7 @@ class PropensityModel(Configurable):
     def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
         if values is vocabulary:
             return np.arange(len(vocabulary), dtype=np.int32)
-        ids = as_ids(values, f"{kind}s")
+        ids = require_no_missing_ids(as_ids(values, f"{kind}s"), kind=kind)
         if vocabulary.size == 0:
             return np.zeros(ids.size, dtype=np.int32)
         codes = find_codes(ids, vocabulary)

@@ -93,7 +93,7 @@ class NaiveBayesPropensity(McarPropensityModel):
     ----------
     smoothing
         Ratings added to each level of the sample. None adds 1 / n_levels, one rating in all,
-        which hardly moves the shares also if there are many levels. The paper uses 1.
+        which hardly moves the shares even if there are many levels. The paper uses 1.
     bins
         For ratings on a continuous scale: the number of bins, with equal parts of the sample, or
         the cut points between bins in ascending order. A rating equal to a cut point belongs to
@@ -174,7 +174,7 @@ class NaiveBayesPropensity(McarPropensityModel):
         mcar: SampleLike | None = None,
         rating: str | None = None,
     ) -> Self:
-        """Fit the model to a log that stays in its frame or data base.
+        """Fit the model to a log that stays in its frame or database.
 
         Only the number of each rating is fetched. The ids of users and items are not kept, so
         :meth:`predict` accepts any.

@@ -249,7 +249,8 @@ class OneBitPropensity(PropensityModel):
                     )
         if self.solver == "convex" and self.max_nuclear is None:
             raise UsageError(
-                "`solver='convex'` needs `max_nuclear`, the limit of the nuclear norm.",
+                "`solver='convex'` needs `max_nuclear`, the limit of the nuclear norm of the "
+                "logits.",
                 parameter="max_nuclear",
                 remedy="Pass a positive number, such as `max_nuclear=1`.",
             )
@@ -330,13 +331,13 @@ def project_on_nuclear_ball(matrix: Matrix, radius: float) -> Matrix:
 
 
 def reduce_to_sum(values: Vector, total: float) -> Vector:
-    """max(values - t, 0) with the t at which they add up to ``total``.
+    """Soft thresholding: max(values - threshold, 0), which adds up to ``total`` > 0.
 
     ``values`` are in descending order and add up to more than ``total``.
     """
-    amounts = (np.cumsum(values) - total) / np.arange(1, values.size + 1)
-    amount = amounts[np.flatnonzero(values > amounts)[-1]]
-    reduced: Vector = np.maximum(values - amount, 0)
+    thresholds = (np.cumsum(values) - total) / np.arange(1, values.size + 1)
+    threshold = thresholds[np.flatnonzero(values > thresholds)[-1]]
+    reduced: Vector = np.maximum(values - threshold, 0)
     return reduced
 
 

@@ -206,7 +206,7 @@ class PopularityPropensity(PropensityModel):
         user: str | None = None,
         item: str | None = None,
     ) -> Self:
-        """Fit the model to a log that stays in its frame or data base.
+        """Fit the model to a log that stays in its frame or database.
 
         Only the numbers of users and items with 1, 2, ... ratings are fetched. The counts of
         single ids are fetched when :meth:`predict` or :meth:`save` needs them.

@@ -17,7 +17,7 @@ from unskew._version import __version__
 from unskew.report.charts import Chart
 from unskew.report.svg import draw_chart, draw_sample
 from unskew.report.text import to_sentence
-from unskew.tables import format_cell
+from unskew.tables import escape_controls, format_cell
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -147,9 +147,9 @@ def render(page: Page, *, command: str | None = None) -> str:
         facts=(*page.facts, *command_fact, ("page written", written)),
     )
     template = _environment().get_template("page.html")
-    return template.render(
-        page=page, style=style, script=script, policy=_content_policy(style, script)
-    )
+    policy = _content_policy(style, script)
+    text = template.render(page=page, style=style, script=script, policy=policy)
+    return escape_controls(text, keep="\n\t")
 
 
 def _content_policy(style: str, script: str) -> str:

@@ -97,14 +97,14 @@ def _list_labels(record: Record, condition: str) -> str:
 
 def _list_tiles(record: Record) -> Iterator[Tile]:
     logged = record["rows"][0]
-    yield Tile(format_brief(logged["estimate"]), f"logged {REWARD}", "what the log earned")
+    yield Tile(format_brief(logged["estimate"]), f"logged {REWARD}", "mean of the logging policy")
     yield Tile(
         format_count(record["n_requests"]), "requests", f"{record['n_impressions']:,} impressions"
     )
     sizes = [check["effective"] for check in record["checks"] if check["weight"] != "additive"]
     if sizes:
         yield Tile(
-            format_count(min(sizes)), "least effective sample size", "requests, by their weights"
+            format_count(min(sizes)), "smallest effective sample size", "requests, by their weights"
         )
 
 

@@ -32,6 +32,7 @@ from unskew.io.log_files import (
 )
 from unskew.io.table import FileTable, is_number
 from unskew.models.recommender import Recommender
+from unskew.ranking.positions import find_ranker
 from unskew.tables import count_noun
 from unskew.types import Vector
 from unskew.workflows import inputs
@@ -47,6 +48,7 @@ AnyEvaluation: TypeAlias = Evaluation | GroupedEvaluation
 def evaluate_log(request: EvaluationRequest) -> AnyEvaluation:
     """Evaluate the requested models; DuckDB reads a log that does not fit into memory."""
     find_metrics(request.metrics, relevance_threshold=request.relevance_threshold)
+    find_ranker(request.engine)  # a wrong name is an error, also if there is nothing to rank
     reader = choose_reader(request.reader, inputs.open_log(request))
     if reader == "duckdb" and not _has_all_columns(request):
         if request.reader == "duckdb":
@@ -166,6 +168,7 @@ def _evaluate(
             propensities=propensities,
             universe=universe,
             position=positions or None,
+            engine=request.engine,
             **candidates,
             **_list_settings(request),
         )

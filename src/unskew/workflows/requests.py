@@ -72,6 +72,8 @@ class PolicyRequest(ImpressionRequest):
     examination: tuple[float, ...] = ()
     estimate_examination: bool = False
     """Whether the examination curve is estimated from the log, with its error."""
+    cell: tuple[str, ...] = ("user", "item")
+    """What has one relevance, for an estimated examination curve."""
     regression: tuple[str, ...] = ()
     slot_worth: Literal["sum", "dcg"] = "sum"
     cluster: Literal["user", "request"] = "user"
@@ -168,6 +170,8 @@ class EvaluationRequest(WeightedLogRequest):
     relevance_threshold: float | None = None
     by: str | None = None
     reader: Reader = "auto"
+    engine: str = "auto"
+    """Where saved models rank their items; see :mod:`unskew.engines`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

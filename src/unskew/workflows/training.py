@@ -222,6 +222,7 @@ def recommend_items(
     file: str | None = None,
     k: int = 10,
     include_seen: bool = False,
+    engine: str = "auto",
 ) -> Recommendations:
     """The best items of users, from a saved recommender.
 
@@ -242,7 +243,9 @@ def recommend_items(
             stacklevel=2,
         )
     matched = match_id_types(ids, model.users_)
-    return model.recommend(matched, k, exclude_seen=not include_seen, on_unknown="fallback")
+    return model.recommend(
+        matched, k, exclude_seen=not include_seen, on_unknown="fallback", engine=engine
+    )
 
 
 def format_rows(recommendations: Recommendations) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from unskew.data.parts import RandomSplitUnit
 from unskew.factorization.engine import (
     DoublyRobustFrameRequest,
     DoublyRobustFrameResult,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 class SparkEngine:
     """Fits and cross-validates logs that stay on Spark.
 
-    L-BFGS over the items runs on the driver; users are solved in the executors that hold their
-    ratings.
+    Executors solve the users whose ratings they hold, and add up the normal equations of the
+    items. With ``solver="reduced"``, L-BFGS over the items runs on the driver.
 
     Parameters
     ----------
@@ -34,9 +35,9 @@ class SparkEngine:
         Reads the log if ``fit`` gets a path of Parquet files. By default the active session, or a
         new one. A data frame uses its own session.
     n_blocks
-        Number of parts that users are divided into. An evaluation of the objective has one task
-        for each part. By default the number of tasks that the cluster runs at once, or more if a
-        block would have more than 16 million ratings. Results differ by rounding errors only.
+        Number of parts that users are divided into. A sweep has one task for each part. By default
+        the number of tasks that the cluster runs at once, or more if a block would have more than
+        16 million ratings. Results differ by rounding errors only.
     collect_users
         Copy the user factors and the items of each user to the driver, so that the model predicts,
         recommends and is saved as any other. Otherwise the model knows the items only, the memory
@@ -81,16 +82,23 @@ class SparkEngine:
         return split(self, frame, propensity, n_folds=n_folds, random_state=random_state)
 
     def split_frame(
-        self, frame: Any, /, *, share: float = 0.2, random_state: RandomState = 0
+        self,
+        frame: Any,
+        /,
+        *,
+        share: float = 0.2,
+        by: RandomSplitUnit = "random",
+        random_state: RandomState = 0,
     ) -> tuple[Any, Any]:
         """Training and test rows of a log; each cell is in the test with probability ``share``.
 
-        A hash of the cell's ids decides, so the parts are those of :class:`LocalEngine`.
+        With ``by="user"`` whole users are drawn, each with all of its rows. A hash of the ids
+        decides, so the parts are those of :class:`LocalEngine`.
         """
         _require_pyspark()
         from unskew.engines.spark.serving import split_frame
 
-        return split_frame(self, frame, share, random_state)
+        return split_frame(self, frame, share, by, random_state)
 
     def predict_frame(self, model: Any, frame: Any, /, *, name: str = "prediction") -> Any:
         """``frame`` with a column of the predictions of a model that was fitted on Spark."""

@@ -21,7 +21,6 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, StructField, StructType
 
 from unskew._version import __version__
-from unskew.data.checks import whole_number
 from unskew.data.clicks import require_threshold
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, as_ids, encode
@@ -43,6 +42,7 @@ from unskew.factorization.engine import FrameFitRequest, FrameFitResult
 from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import Objective, SortedCells
 from unskew.factorization.solution import Solution, Solver, minimize
+from unskew.settings import WholeNumber
 from unskew.threads import Workers, cancel_jobs_on_interrupt
 from unskew.types import Floats, SeenItems
 
@@ -112,7 +112,8 @@ def shuffle_log(
     counts = log.count()
     n_blocks = max(n_tasks, -(-counts.n_ratings // CELLS_PER_BLOCK))
     if engine.n_blocks is not None:
-        n_blocks = whole_number("n_blocks", engine.n_blocks, least=1)
+        WholeNumber(least=1)("n_blocks", engine.n_blocks)
+        n_blocks = int(engine.n_blocks)
     blocks = UserBlocks.of(log.frame, counts.items, n_blocks, request.dtype)
     try:
         totals = _count_blocks(engine, blocks)

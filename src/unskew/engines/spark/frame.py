@@ -140,15 +140,19 @@ def _add_propensities(
     """The frame with a column of the propensities of a fitted model, and the column's name."""
     if not hasattr(model, "add_to_frame"):
         raise UsageError(
-            "`propensities` must be the name of a column with `engine='spark'`, or a model by "
-            f"rating or by counts; got {type(model).__name__}.",
+            "with `engine='spark'`, `propensities` must be the name of a column, or a fitted "
+            "NaiveBayesPropensity, PopularityPropensity or UniformPropensity; got "
+            f"{type(model).__name__}.",
             parameter="propensities",
             remedy="Add the propensities to the data frame as a column.",
         )
-    opened, numbered = open_lazily(frame)
-    name = free_name("propensity", numbered)
-    added = model.add_to_frame(opened, numbered, columns, name).to_native()
-    original = [quoted_column(number).alias(column) for column, number in numbered.items()]
+    view, internal_names = open_lazily(frame)
+    name = free_name("propensity", internal_names)
+    added = model.add_to_frame(view, internal_names, columns, name).to_native()
+    original = [
+        quoted_column(internal_name).alias(column)
+        for column, internal_name in internal_names.items()
+    ]
     return added.select(*original, quoted_column(name)), name
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,13 @@ from unskew.data.cells import CellNumbers, cell_numbers
 from unskew.data.factors import Factors
 from unskew.data.frames import HASH_RANGE, require_new_name
 from unskew.data.ids import Ids, as_ids, find_codes
+from unskew.data.parts import SPLIT_IDS, RandomSplitUnit
 from unskew.engines.spark.frame import find_names, quoted_column
 from unskew.errors import ColumnError, UsageError
 from unskew.models.recommendations import Recommendations
 from unskew.ranking.candidates import Candidates, group_items
 from unskew.ranking.positions import best_items, rank_cells
-from unskew.settings import Number, WholeNumber, draw_seeds
+from unskew.settings import Number, OneOf, WholeNumber, draw_seeds
 from unskew.types import RandomState, Vector
 
 if TYPE_CHECKING:
@@ -34,12 +35,17 @@ if TYPE_CHECKING:
 
 
 def split_frame(
-    engine: SparkEngine, frame: DataFrame, share: float, random_state: RandomState
+    engine: SparkEngine,
+    frame: DataFrame,
+    share: float,
+    by: RandomSplitUnit,
+    random_state: RandomState,
 ) -> tuple[DataFrame, DataFrame]:
-    """Training and test rows by :func:`unskew.data.frames.hash_ids` of the ids of a cell."""
+    """Training and test rows by :func:`unskew.data.frames.hash_ids` of a cell or user."""
     Number(least=0, most=1)("share", share)
+    OneOf(get_args(RandomSplitUnit))("by", by)
     (seed,) = draw_seeds(random_state)
-    names = find_names(engine, frame, ("user", "item"))
+    names = find_names(engine, frame, SPLIT_IDS[by])
     ids = [quoted_column(name).cast("string") for name in names.values()]
     text = F.concat_ws("|", *ids, F.lit(str(seed)))
     draw = F.conv(F.substring(F.md5(text), 1, 8), 16, 10).cast("long")

@@ -14,9 +14,10 @@ from unskew.data.universe import Universe, UniverseLike, parse_universe
 from unskew.data.weights import WeightTransform
 from unskew.errors import BadPredictionError, UniverseError, UsageError
 from unskew.estimators.estimate import Estimate
-from unskew.estimators.frame_variance import SecondMoments, UnitSums, find_influence
+from unskew.estimators.frame_variance import SecondMoments
 from unskew.estimators.observed import Cluster, Scope, SumSpec
 from unskew.estimators.point import Estimator, universe_error
+from unskew.estimators.sums import find_influence
 from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column
 from unskew.evaluation.backends.narwhals.log import (
@@ -46,7 +47,13 @@ from unskew.evaluation.backends.narwhals.sums import (
 from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
 from unskew.evaluation.cells import ClusterChoice, describe_intervals
 from unskew.evaluation.result import Evaluation
-from unskew.metrics.metric import Delta, Metric, WholeListError, metric_bounds
+from unskew.metrics.metric import (
+    Delta,
+    Metric,
+    WholeListError,
+    compares_logged_cells,
+    metric_bounds,
+)
 
 FrameUniverse: TypeAlias = UniverseLike | Mapping[Any, UniverseLike]
 """One universe, or one for each group."""
@@ -80,6 +87,8 @@ class QueryPlan:
         ids: set[str] = set()
         roots: set[str] = set()
         for metric in metrics:
+            if compares_logged_cells(metric):
+                raise WholeListError(metric.name)
             probe = MetricProbe.new()
             try:
                 delta = metric(probe)
@@ -90,16 +99,13 @@ class QueryPlan:
             for estimator in estimators:
                 specs[metric.name, estimator.name] = _find_spec(estimator, delta, cluster)
         ids |= {spec.unit for spec in specs.values() if spec.unit is not None}
-        if cluster == "both":
-            ids |= {"user", "item"}
+        ids |= set(_list_units(cluster))
         return cls(metrics, estimators, cluster, specs, frozenset(ids), frozenset(roots))
 
     @property
     def units(self) -> tuple[Unit, ...]:
         """The kinds of clusters: users, items or both."""
-        if self.cluster is None:
-            return ()
-        return ("user", "item") if self.cluster == "both" else (self.cluster,)
+        return _list_units(self.cluster)
 
     @property
     def is_weighted(self) -> bool:
@@ -115,6 +121,12 @@ class QueryPlan:
     def reads_predictions(self) -> bool:
         """Whether a metric reads predictions."""
         return not all(metric.ranks for metric in self.metrics)
+
+
+def _list_units(cluster: Cluster) -> tuple[Unit, ...]:
+    if cluster is None:
+        return ()
+    return ("user", "item") if cluster == "both" else (cluster,)
 
 
 def _find_spec(estimator: Estimator, delta: Delta, cluster: Cluster) -> SumSpec:
@@ -233,6 +245,8 @@ class FrameQuery:
                 raise universe_error(estimator)
         n_items = universes.n_items if plan.reads_positions else None
         terms = SumTerms()
+        for unit in plan.units:
+            terms.add_unit(unit)
         requirements = RatingRequirements(log, terms)
         log.store_weights(weight_transform, terms, is_weighted=plan.is_weighted)
         readers = _store_deltas(plan, requirements, n_items)
@@ -412,11 +426,11 @@ class FrameQuery:
         all_rows = totals.all_rows
         sums = reader.read(all_rows, scope)
         estimate = replace(estimator.from_sums(spec, sums, scope), bounds=self.bounds[metric])
-        influence = find_influence(spec, sums, estimate, scope)
+        influence = find_influence(spec, sums.weighted_bases, estimate.value, scope.universe)
         n_clusters = self._count_clusters(estimate, all_rows, scope)
         second_moments = SecondMoments(sums.moment)
         if spec.unit is not None and not spec.of_ratios:
-            units = UnitSums(sums.total, sums.moment, n_clusters[spec.unit])
+            units = replace(sums, n_clusters=n_clusters[spec.unit])
             second_moments = SecondMoments(np.zeros_like(sums.moment), (units,))
         elif self.plan.cluster == "both" and not spec.of_ratios:
             second_moments = reader.read_two_way(all_rows, n_clusters)

@@ -20,10 +20,10 @@ from unskew.estimators.frame_variance import (
     LevelSums,
     SecondMoments,
     StrataSums,
-    UnitSums,
     pool_variance,
 )
 from unskew.estimators.observed import find_weight_derivative
+from unskew.estimators.sums import Sums
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column, constant
 from unskew.evaluation.backends.narwhals.log import SQUARED_WEIGHT
 from unskew.evaluation.backends.narwhals.sums import (
@@ -82,10 +82,12 @@ class StrataTerms:
             product = column(centred(first)) * column(centred(second))
             terms.add_unit_term(unit, unit_total(unit, first, second), product)
 
-    def read_units(self, totals: Totals, reader: TotalsReader, n: Mapping[Unit, int]) -> Any:
+    def read_units(
+        self, totals: Totals, reader: TotalsReader, n: Mapping[Unit, int]
+    ) -> tuple[Sums, ...]:
         """The sums over units of their centred contributions."""
         return tuple(
-            UnitSums(
+            Sums(
                 np.array([totals.get(unit_total(unit, name), 0.0) for name in reader.columns]),
                 read_matrix(reader, totals, lambda *pair, unit=unit: unit_total(unit, *pair)),
                 n[unit],
@@ -385,17 +387,17 @@ class UnitStrata(StrataTerms):
         inflation = bessel_factor(n_rows)
         if not self.units:
             inflation = inflation * uncertainty
-        of_squares = 2.0 * weight * weight_derivative - weight_derivative * weight_derivative
+        square_factor = 2.0 * weight * weight_derivative - weight_derivative * weight_derivative
         for first, second in reader.pairs:
             square = column(plain_total(first)) * column(plain_total(second)) / at_least_one
             moment = column(plain(first, second))
             terms.add_unit_term(self.unit, self._term("square", first, second), square)
             if len(self.units) != 1:
-                within = inflation * (weight * weight * moment - of_squares * square)
+                within = inflation * (weight * weight * moment - square_factor * square)
                 terms.add_unit_term(self.unit, self._term("within", first, second), within)
-            of_counts = weight_derivative * weight_derivative * square * at_least_one * uncertainty
-            of_counts = of_counts / choose(fitted > 0.5, fitted, 1.0)
-            terms.add_unit_term(self.unit, self._term("counts", first, second), of_counts)
+            count_term = weight_derivative * weight_derivative * square * at_least_one * uncertainty
+            count_term = count_term / choose(fitted > 0.5, fitted, 1.0)
+            terms.add_unit_term(self.unit, self._term("counts", first, second), count_term)
         for unit in self.units:
             if unit == self.unit:
                 self._request_own(terms, reader, weight, weight_derivative)

@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from unskew.data.estimation import Unit
-from unskew.estimators.frame_variance import SecondMoments, UnitSums
+from unskew.estimators.frame_variance import SecondMoments
 from unskew.estimators.observed import Scope, SumSpec
 from unskew.estimators.sums import MIN_CELLS_PER_USER, SINGLE_CELL, Sums
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column
@@ -50,10 +50,14 @@ class SumTerms:
         """Count the rows that meet a condition."""
         self.add(name, choose(condition, 1.0, 0.0))
 
+    def add_unit(self, unit: Unit) -> None:
+        """Count the users or items that have rows."""
+        self.units.setdefault(unit, {n_units(unit): choose(column(KEPT) > 0.0, 1.0, 0.0)})
+
     def add_unit_term(self, unit: Unit, name: str, term: FrameColumn) -> None:
         """Add up, over users or items, a formula of the sums over the rows of each."""
-        has_rows = choose(column(KEPT) > 0.0, 1.0, 0.0)
-        self.units.setdefault(unit, {n_units(unit): has_rows}).setdefault(name, term)
+        self.add_unit(unit)
+        self.units[unit].setdefault(name, term)
 
     def request_two_way(self, reader: TotalsReader) -> None:
         """Add the terms of clusters by user and by item."""
@@ -240,8 +244,7 @@ class TotalsReader:
         """Second moments by user, by item and by cell, given the numbers of users and items."""
         units = []
         for unit, reader in self.by_unit().items():
-            sums = reader._read(reader.unit_term, totals)
-            units.append(UnitSums(sums.total, sums.moment, n[unit]))
+            units.append(reader._read(reader.unit_term, totals, n[unit]))
         cells = self._read_matrix(self.cell_term, totals)
         return SecondMoments(cells, tuple(units))
 
