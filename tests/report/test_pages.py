@@ -478,9 +478,7 @@ def test_weights_that_do_not_add_up_to_the_cells_give_no_verdict() -> None:
     ]
     tied = {"m": WORLD.truth + 1.0, "n": WORLD.truth - 1.0}
     equal = evaluate(WORLD.log, tied, propensities=propensities, metrics=["mae", "mse"])
-    assert headline(record_of(equal)).endswith(
-        " of the number of cells instead of about 100%."
-    )
+    assert headline(record_of(equal)).endswith(" of the number of cells instead of about 100%.")
     naive = evaluate(WORLD.log, WORLD_APART, propensities=propensities, estimators=["naive"])
     assert "do not fit" not in headline(record_of(naive))
 
