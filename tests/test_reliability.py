@@ -1,14 +1,25 @@
 """What once lost rows, crashed or was accepted in silence, tried from outside.
 
-Other files have such tests beside what they test: `tests/io/test_writing.py` (devices, pipes),
-`tests/io/test_readers_agree.py` (lost rows, cut files, wide headers), `tests/data/test_ratings.py`
-(codes out of range), `tests/factorization/test_checkpoints.py`, `tests/io/test_model_files.py`
-(bombs, float32, NaN factors), `tests/kernels/test_compiling.py` (read-only installation),
-`tests/kernels/test_positions.py` (2^31 rows), `tests/test_injection.py` and `tests/test_tables.py`.
+Other files have such tests beside what they test:
+
+* devices and pipes that are written: `tests/io/test_writing.py`
+* lost rows of pipes, JSON lines and DuckDB; cut files; 100,000 columns; one long id:
+  `tests/io/test_readers_agree.py`
+* codes out of range, which crashed: `tests/data/test_ratings.py`
+* checkpoints that were cut: `tests/factorization/test_checkpoints.py`
+* bombs, hostile ids and arrays, float32 and NaN factors: `tests/io/test_model_files.py`
+* a read-only installation: `tests/kernels/test_compiling.py`
+* 2^31 rows: `tests/kernels/test_positions.py`
+* the penalty as an int32: `tests/models/test_matrix_factorization.py`
+* masks, NaT, complex numbers: `tests/data/test_checks.py`; labels in another order:
+  `tests/data/test_row_order.py`
+* script and terminal escapes: `tests/test_injection.py`, `tests/test_tables.py`
+* states of monitors: `tests/evaluation/test_monitor.py`
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -23,7 +34,7 @@ import pytest
 
 import unskew
 from command_line import fine, run
-from unskew.errors import UnskewError
+from unskew.errors import BadPredictionError, UnskewError
 from unskew.models import GlobalMean, TriTraining
 from unskew.propensity import (
     LogisticPropensity,
@@ -303,3 +314,61 @@ def test_an_address_that_fsspec_cannot_open_is_a_typed_error() -> None:
 
     assert result.exit_code == 3
     assert "reference://x.csv cannot be read" in result.stderr
+
+
+N = len(LOG)
+NO_PREDICTIONS: dict[str, Any] = {
+    "text": ["1"] * N,
+    "bytes": np.full(N, b"1"),
+    "dates": np.full(N, np.datetime64("2020-01-01")),
+    "durations": np.full(N, np.timedelta64(3, "D")),
+    "complex numbers": np.full(N, 1 + 0j),
+    "records": np.zeros(N, [("a", "f8")]),
+    "masked": np.ma.array(np.ones(N), mask=np.arange(N) == 3),
+    "too large integers": [10**400] * N,
+}
+
+
+class Constant:
+    """A model that gives the same array whatever it is asked."""
+
+    def __init__(self, predicted: Any) -> None:
+        self.predicted = predicted
+
+    def predict(self, users: Any, items: Any) -> Any:
+        return self.predicted
+
+
+@pytest.mark.parametrize("wrap", [lambda values: values, Constant], ids=["array", "model"])
+@pytest.mark.parametrize("kind", NO_PREDICTIONS)
+def test_predictions_that_are_no_numbers_are_refused(kind: str, wrap: Callable[[Any], Any]) -> None:
+    predictions = wrap(NO_PREDICTIONS[kind])
+
+    with pytest.raises(BadPredictionError, match="cannot be read as predictions"):
+        unskew.evaluate(LOG, predictions, propensities=P, metrics=["mae"])
+    with pytest.raises(BadPredictionError, match="cannot be read as predictions"):
+        unskew.evaluate_random_test(LOG, predictions, metrics=["mae"])
+
+
+@pytest.mark.parametrize("kind", ["user", "item"])
+def test_a_missing_id_of_a_cluster_is_refused(kind: Any) -> None:
+    column = f"{kind}_id"
+    ids = [None, *FRAME[column][1:].astype(object)]
+    frame = FRAME.assign(prediction=3.0, propensity=0.5, **{column: ids})
+
+    with pytest.raises(UnskewError, match=f"{kind} ids are missing"):
+        unskew.evaluate_frame(frame, universe=(30, 20), cluster=kind)
+
+
+def test_json_of_huge_ratings_has_no_infinity(tmp_path: Path) -> None:
+    """Their sum is no float. `validate --json` once printed Infinity, and `train --json` NaN."""
+    path = tmp_path / "log.csv"
+    FRAME.assign(rating=1.7e308).to_csv(path, index=False)
+
+    json.loads(fine("validate", str(path), "--json").stdout, parse_constant=pytest.fail)
+    with np.errstate(all="ignore"):
+        result = run(
+            "train", str(path), "--learner", "offsets", "-o", str(tmp_path / "m"), "--json"
+        )
+    assert result.exit_code == 2
+    assert not (tmp_path / "m").exists()

@@ -20,6 +20,7 @@ import numpy as np
 
 import unskew
 from unskew.evaluation import Monitor
+from unskew.io.writing import TEMPORARY
 from unskew.models import (
     AllRank,
     DoublyRobustFactorization,
@@ -39,7 +40,10 @@ class KillTally:
     kills: int = 0
     corrupt: int = 0
     other_bits: int = 0
+    abandoned: int = 0
+    """Kills that left a temporary file, which the next write to the folder removes."""
     stale: int = 0
+    """Temporary files that are left after that write."""
 
     @property
     def is_clean(self) -> bool:
@@ -251,6 +255,7 @@ def kill_often(kind: type[Work], n_kills: int, folder: Path, seed: int = 0) -> K
         if not run_in_fork(lambda: work.run(path), float(rng.random()) * seconds):
             continue
         tally.kills += 1
+        tally.abandoned += any(folder.glob(f"{TEMPORARY}*"))
         if path.exists():
             tally.corrupt += not _holds(work.is_complete, path)
             tally.other_bits += not _holds(work.gives_same_bits, path)

@@ -14,13 +14,16 @@ from faults.kills import KINDS, kill_often
 
 def run_kills(n_kills: int, seed: int) -> bool:
     """Kill each kind of work; whether nothing was wrong afterwards."""
-    print("| killed (SIGKILL) | kills | corrupt files | other bits | stale files |")
-    print("|---|---|---|---|---|")
+    print(
+        "| killed (SIGKILL) | kills | corrupt files | other bits | temporary file until the next "
+        "write | after it |"
+    )
+    print("|---|---|---|---|---|---|")
     is_clean = True
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as folder:
             tally = kill_often(kind, n_kills, Path(folder), seed)
-        counts = (tally.kills, tally.corrupt, tally.other_bits, tally.stale)
+        counts = (tally.kills, tally.corrupt, tally.other_bits, tally.abandoned, tally.stale)
         print(f"| {kind.name} | {' | '.join(map(str, counts))} |", flush=True)
         is_clean = is_clean and tally.is_clean
     return is_clean

@@ -58,14 +58,13 @@ def main() -> None:
         ("wrong impressions", options.impressions // 2, BATCH_FILES),
         ("damaged impressions", options.impressions // 2, BATCH_FILES),
     ):
-        n_batches = -(-total // batch)
+        sizes = [min(batch, total - first) for first in range(0, total, batch)]
         with ThreadPoolExecutor(options.processes) as pool:
             results = list(
                 pool.map(
-                    lambda number, kind=kind, batch=batch: run_batch(
-                        kind, options.seed + number, batch
-                    ),
-                    range(n_batches),
+                    lambda number, size, kind=kind: run_batch(kind, options.seed + number, size),
+                    range(len(sizes)),
+                    sizes,
                 )
             )
         tally = sum((each for each in results if isinstance(each, Tally)), Tally())

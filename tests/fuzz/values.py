@@ -39,6 +39,7 @@ TAKES_ANYTHING: frozenset[tuple[str, str]] = frozenset(
         ("Impressions", "columns"),
         ("Ratings", "backend"),
         ("Ratings", "row_labels"),  # the index of a frame may have missing labels
+        ("Propensities", "row_labels"),
         ("from_dense", "missing"),  # NaN marks unobserved cells
         ("Impressions", "backend"),
         ("column", "parameter"),  # a word for errors

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -238,8 +239,13 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
     model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
     model.levels_ = np.ones(3)
 
+<<<<<<< HEAD
     message = "cuts has shape (1,), but the rest of the model needs (2,)."
     assert model._find_inconsistency() == message
+=======
+    misfit = "cuts has shape (1,), but the rest of the model needs (2,)."
+    assert model._find_inconsistency() == misfit
+>>>>>>> main
 
 
 @pytest.mark.parametrize(
@@ -410,3 +416,28 @@ def test_a_level_that_the_sample_lacks_may_have_more_cells(cluster: Any) -> None
     _, high = wilson_limits(0.0, 20.0, level=0.95, degrees=risk.degrees)
     assert risk.ci_high == pytest.approx(4 * high)
     assert risk.ci_low == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        pd.Series([1.0, 2.0, 2.0, 5.0]).value_counts(),
+        pd.Series([1.0, 2.0, 2.0, 5.0]).value_counts(normalize=True),
+        pd.Series([1.0, 2.0, 2.0, 5.0], name="rating").value_counts().reset_index(),
+        pl.Series("rating", [1.0, 2.0, 2.0, 5.0]).value_counts(),
+    ],
+    ids=["counts", "shares", "pandas frame", "polars frame"],
+)
+def test_counts_of_values_are_no_sample(counts: Any) -> None:
+    """Their numbers were taken for ratings, and their ratings for a sample with one of each."""
+    with pytest.raises(UsageError, match=r"as value_counts\(\) returns it"):
+        NaiveBayesPropensity().fit(LOG, mcar=counts)
+
+
+def test_a_table_of_counts_is_that_of_the_ratings() -> None:
+    ratings = pd.Series([1.0, 1.0, 5.0, 1.0])
+
+    of_table = NaiveBayesPropensity().fit(LOG, mcar=dict(ratings.value_counts()))
+    of_ratings = NaiveBayesPropensity().fit(LOG, mcar=ratings)
+
+    assert np.array_equal(of_table.predict(LOG).values, of_ratings.predict(LOG).values)

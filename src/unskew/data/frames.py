@@ -159,7 +159,7 @@ def index_ids(native: object) -> Ids | None:
 
     None if it is just 0, 1, 2, ..., or if there is none.
     """
-    return _skip_range(_read_index(native))
+    return _drop_range(_read_index(native))
 
 
 def matrix_ids_of(native: object) -> tuple[Ids | None, Ids | None]:
@@ -171,7 +171,7 @@ def matrix_ids_of(native: object) -> tuple[Ids | None, Ids | None]:
     if index is None or not is_frame(native):
         return None, None
     columns = as_ids(cast(Any, native).columns.to_numpy())
-    return _skip_range(index), _skip_range(columns)
+    return _drop_range(index), _drop_range(columns)
 
 
 def frame_of_series(values: object) -> object:
@@ -180,7 +180,7 @@ def frame_of_series(values: object) -> object:
     return view.to_frame().to_native() if isinstance(view, nw.Series) else values
 
 
-def _skip_range(labels: Ids | None) -> Ids | None:
+def _drop_range(labels: Ids | None) -> Ids | None:
     """The labels; None if they are 0, 1, 2, ..."""
     is_range = (
         labels is not None
@@ -194,7 +194,8 @@ def series_labels(values: object) -> Ids | None:
     """The index of a pandas Series; None for what is no Series, or has no index."""
     if isinstance(values, np.ndarray | list | tuple | None):  # most are, and it takes no time
         return None
-    return None if is_frame(values) else _read_index(values)
+    view = nw.from_native(cast(Any, values), series_only=True, pass_through=True)
+    return _read_index(values) if isinstance(view, nw.Series) else None
 
 
 def _read_index(native: object) -> Ids | None:
@@ -292,14 +293,14 @@ def check_matrix_order(matrix: object, users: Ids, items: Ids, *, parameter: str
     ):
         if labels is None or np.array_equal(labels, ids) or not _have_same_values(labels, ids):
             continue
-        position = int((labels != ids).argmax())
+        index = int((labels != ids).argmax())
         argument = "index" if kind == "user" else "columns"
         raise DataError(
             f"the labels of the {side}s of `{parameter}` are the {kind}s of the log in another "
-            f"order; the first difference is {side} {position}: {format_id(labels[position])}, not "
-            f"{format_id(ids[position])}.",
+            f"order; the first difference is {side} {index}: {format_id(labels[index])}, not "
+            f"{format_id(ids[index])}.",
             parameter=parameter,
-            where=f"{side} {position}",
+            where=f"{side} {index}",
             remedy=f"Bring them into the order of log.{kind}s with "
             f".reindex({argument}=log.{kind}s).",
         )

@@ -34,7 +34,7 @@ from unskew.evaluation.backends.narwhals.table import FrameSource
 from unskew.evaluation.cells import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.metrics.metric import Metric
-from unskew.propensity.model import McarPropensityModel, PropensityModel
+from unskew.propensity.model import PropensityModel
 from unskew.settings import Flag, Instance, OneOf, require_list
 from unskew.tables import count_noun
 
@@ -206,7 +206,7 @@ class FrameRequest:
         try:
             return model.describe_frame().estimation.as_known(TAKEN_AS_KNOWN)
         except UsageError:
-            sees_ratings = isinstance(model, McarPropensityModel)
+            sees_ratings = model.sees_ratings
             name = type(model).__name__
             return TakenAsKnown(
                 model=name,

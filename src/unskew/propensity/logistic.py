@@ -292,6 +292,10 @@ class LogisticPropensity(CovariatePropensityModel):
         self._check_settings()
         require_group_settings(self)
         counts = GroupCounts.read(frame, parse_universe(universe), items, group, group_sizes, item)
+        return self._fit_counts(counts)
+
+    def _fit_counts(self, counts: GroupCounts) -> Self:
+        """Fit the model to the number of ratings of each group and item."""
         log = counts.log
         profiles = CovariateProfiles.read(self.user_features, log.users, "user")
         by_group = replace(profiles, size=counts.sizes)
@@ -310,7 +314,7 @@ class LogisticPropensity(CovariatePropensityModel):
         ):
             self._maximize(data, data.likelihood(workers), report)
         self._record_frame(round(float(log.rating.sum())), counts.universe)
-        self.users_, self.items_, self.group_ = log.users, log.items, group or ""
+        self.users_, self.items_, self.group_ = log.users, log.items, counts.group
         warn_if_not_converged(
             self, remedy=f"Raise `max_iter` (now {self.max_iter}) or `ridge` (now {self.ridge_:g})."
         )
@@ -327,7 +331,7 @@ class LogisticPropensity(CovariatePropensityModel):
         self._require_fitted()
         if not self._has_groups:
             return super().add_to_frame(frame, names, columns, name)
-        return add_group_propensities(self, frame, names, columns, name)
+        return add_group_propensities(self, self.group_ or "", frame, names, columns, name)
 
     def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
         if kind == "user" and self._has_groups:

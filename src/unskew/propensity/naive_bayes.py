@@ -18,6 +18,7 @@ from unskew.data.estimation import Estimation, FrameStrata, RandomSample, Strata
 from unskew.data.frames import (
     LazyFrame,
     count_values,
+    frame_of_series,
     is_frame,
     look_up,
     number_column,
@@ -40,6 +41,8 @@ from unskew.settings import Number, WholeNumber, setting
 from unskew.tables import count_noun
 from unskew.types import ArrayShapes, IntVector, Matrix, Vector
 
+COUNT_NAMES = ("count", "counts", "proportion")
+"""Names of the columns that data frame libraries give to counts of values."""
 MAX_LEVELS = 50
 """More distinct ratings than this are assumed to be a continuous scale, which needs bins."""
 MIN_COMPARED = 200
@@ -446,12 +449,28 @@ def _require_sample(mcar: SampleLike | None) -> SampleLike:
 def _read_ratings(sample: Any) -> Vector:
     if isinstance(sample, Ratings):
         return sample.rating
+    table = frame_of_series(sample)
+    if is_frame(table):
+        _refuse_counts(open_frame(table).columns)
     if not is_frame(sample):
         return float_array(sample, "mcar ratings", BadRatingError)
     frame = open_frame(sample)
     has_one_column = len(frame.columns) == 1
     name = frame.columns[0] if has_one_column else find_column("rating", None, frame.columns)
     return number_column(frame, name)
+
+
+def _refuse_counts(columns: Sequence[str]) -> None:
+    """Raise an error for what value_counts() returns: its ratings are not those of a sample."""
+    counts = next((name for name in columns if name in COUNT_NAMES), None)
+    if counts is not None and len(columns) <= 2:
+        raise UsageError(
+            f"`mcar` has a column {counts!r} of how often ratings occur, as value_counts() returns "
+            "it, where a rating is expected.",
+            parameter="mcar",
+            remedy="Pass the ratings themselves, or a table: dict(counts), where the keys are the "
+            "ratings.",
+        )
 
 
 def _read_users(sample: Any) -> IntVector | None:
