@@ -195,7 +195,7 @@ class UsageError(UnskewError, ValueError):
 
 
 class UnknownNameError(UsageError):
-    """No metric, estimator, model or other thing has this name."""
+    """No metric, estimator, model or other member has this name."""
 
     def __init__(
         self,
@@ -289,6 +289,6 @@ def warn_caller(warning: UnskewWarning) -> None:
 
 __all__ = [
     name
-    for name, thing in globals().items()
-    if isinstance(thing, type) and issubclass(thing, Message) and thing is not Message
+    for name, member in globals().items()
+    if isinstance(member, type) and issubclass(member, Message) and member is not Message
 ]

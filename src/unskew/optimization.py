@@ -63,7 +63,7 @@ def take_step(
     of length about 1. ``precondition`` is where the approximation of the Hessian begins; it may
     differ from step to step.
     """
-    direction = -_times_inverse_hessian(state, precondition)
+    direction = -_multiply_by_inverse_hessian(state, precondition)
     descent = float(direction @ state.gradient)
     if descent >= 0:
         state = replace(state, steps=state.steps[:0], changes=state.changes[:0])
@@ -73,7 +73,7 @@ def take_step(
     return _search_line(function, state, direction, descent, length, memory)
 
 
-def _times_inverse_hessian(state: LbfgsState, precondition: Precondition) -> Vector:
+def _multiply_by_inverse_hessian(state: LbfgsState, precondition: Precondition) -> Vector:
     """The two-loop recursion: the approximate inverse Hessian times the gradient."""
     result = state.gradient.copy()
     inner = [
@@ -248,9 +248,9 @@ class ProductHessian:
     def solve(self, right: Vector) -> Vector:
         """The inverse of the Hessian times a vector."""
         n_covariates = len(self.inverse)
-        of_covariates, of_offsets = right[:n_covariates], right[n_covariates:]
-        top = self.inverse @ (of_covariates - self.solved_border.T @ of_offsets)
-        offsets = _solve_offsets(self.diagonal, self.factors, self.core, of_offsets[:, None])[:, 0]
+        covariate_part, offset_part = right[:n_covariates], right[n_covariates:]
+        top = self.inverse @ (covariate_part - self.solved_border.T @ offset_part)
+        offsets = _solve_offsets(self.diagonal, self.factors, self.core, offset_part[:, None])[:, 0]
         return np.concatenate([top, offsets - self.solved_border @ top])
 
 

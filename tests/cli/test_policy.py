@@ -243,7 +243,7 @@ def test_arms_of_an_ab_test_need_no_probabilities(tmp_path: Path) -> None:
 
 def test_a_file_without_a_column_is_named_once(tmp_path: Path) -> None:
     path = str(tmp_path / "odd.csv")
-    write_table({"query": [1], "sku": [2]}, path)
+    write_table({"user": [1], "sku": [2]}, path)
 
     result = run("validate", "--impressions", path)
 
@@ -520,3 +520,18 @@ def test_other_words_are_no_clicks(tmp_path: Path, columns: Columns) -> None:
     result = run("validate", str(path), "--impressions")
 
     assert "line 2, column 'clicked': found 'yes', expected a number" in result.output
+    assert "An item without a click has the reward 0: fill" in result.output
+
+
+def test_validation_lists_all_columns_that_are_missing(tmp_path: Path, columns: Columns) -> None:
+    path = tmp_path / "shown.csv"
+    write_table(
+        {f"my_{name}": values for name, values in columns.items()} | {"pos": columns["position"]},
+        str(path),
+    )
+
+    result = run("validate", str(path), "--impressions", "--user", "my_user_id")
+
+    assert "cannot be used as a log of impressions: 3 problems" in " ".join(result.output.split())
+    for role in ("request", "item", "reward"):
+        assert f"no column looks like the {role}" in result.output

@@ -150,7 +150,7 @@ def test_the_demo_writes_a_page(option: str) -> None:
     assert result.stderr == "wrote report.html\n"
     text = Path("report.html").read_text()
     assert "realist beats optimist by 0.90 MAE [0.88, 0.92].</em>" in text
-    assert " (The plain average says the opposite: optimist, by 0.13.)</h1>" in text
+    assert " (The plain average of the log says the opposite: optimist, by 0.13.)</h1>" in text
     assert f"unskew demo {option} report.html" in text
     assert len(text) < 1_500_000
 

@@ -90,8 +90,8 @@ def test_a_tilde_is_the_home_folder(write: Write, monkeypatch: pytest.MonkeyPatc
 def test_the_home_of_an_unknown_user_is_not_found() -> None:
     with pytest.raises(
         DatasetNotFoundError,
-        match=r"Words was not found in ~nosuchuser/x: this machine has no home folder "
-        r"~nosuchuser\. Write the whole path, without ~\.$",
+        match=r"Words was not found in ~nosuchuser/x: there is no user with the home folder "
+        r"~nosuchuser\. Pass the whole path of the folder, without ~\.$",
     ):
         find_files(WORDS, "~nosuchuser/x")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import duckdb
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -53,8 +54,10 @@ def rows_of(frame: Any) -> pd.DataFrame:
     """Any frame as pandas, in the order of users and items."""
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect()
-    if not isinstance(frame, pd.DataFrame):
-        frame = frame.df() if isinstance(frame, duckdb.DuckDBPyRelation) else frame.to_pandas()
+    if isinstance(frame, duckdb.DuckDBPyRelation):
+        frame = frame.df()
+    elif not isinstance(frame, pd.DataFrame):  # pyarrow 15 calls what pandas warns of
+        frame = pd.DataFrame(nw.from_native(frame, eager_only=True).to_dict(as_series=False))
     return frame.sort_values(["user_id", "item_id"]).reset_index(drop=True)
 
 

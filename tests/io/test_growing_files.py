@@ -106,5 +106,7 @@ def test_a_position_that_is_no_place_in_a_file_is_refused(
     path = tmp_path / f"log.{extension}"
     write_table({"x": [1.0, 2.0]}, str(path))
 
-    with pytest.raises(BadFileError, match=r"was read up to \{.*\}, which is no place in a file"):
+    with pytest.raises(
+        BadFileError, match=r"was read up to \{.*\}, which is not a position in a file"
+    ):
         read(path, position)

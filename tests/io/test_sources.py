@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.error import HTTPError
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from unskew.cli import main
 from unskew.errors import BadFileError, MissingExtraError
 from unskew.io.files import read_table
-from unskew.io.sources import FileSource
+from unskew.io.sources import FileSource, RemotePath
 
 LOG = b"user_id,item_id,rating,new\nann,up,5,4\nann,jaws,1,2\nbob,up,4,4\n"
 
@@ -65,6 +66,15 @@ def test_a_missing_page_is_named(server: str) -> None:
         read_table(f"{server}/none.csv")
     result = CliRunner().invoke(main, ["validate", f"{server}/none.csv"])
     assert result.exit_code == 3
+
+
+def test_the_connection_to_a_missing_page_is_closed(server: str) -> None:
+    with pytest.raises(BadFileError) as failed:
+        RemotePath(f"{server}/other.csv").open()
+
+    answer = failed.value.__cause__
+    assert isinstance(answer, HTTPError)
+    assert answer.fp is None or answer.fp.closed
 
 
 def test_fsspec_reads_every_format_that_files_have() -> None:

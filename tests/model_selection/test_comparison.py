@@ -298,7 +298,11 @@ def test_how_it_shows_itself(comparison: Any) -> None:
         ({"metrics": []}, UsageError, "metrics"),
         ({"test": {}}, UsageError, "test contains no test sets. Pass a Ratings object"),
         ({"level": 95}, UsageError, "level"),
-        ({"learners": {BEST_CONSTANT: MF}}, UsageError, "'best constant' is a row of every table"),
+        (
+            {"learners": {BEST_CONSTANT: MF}},
+            UsageError,
+            "'best constant' is the name of a row that every",
+        ),
     ],
 )
 def test_refusals(settings: dict[str, Any], error: type[Exception], match: str) -> None:

@@ -210,7 +210,7 @@ def test_fits_that_leave_a_part_out_do_not_see_its_ratings() -> None:
     assert (before[parts.number != 2] != after[parts.number != 2]).all()
     short = LogParts.draw(LOG.take(np.arange(len(LOG)) < 40), 0)
     assert short.n_parts == 1
-    assert short.leave_out(0).all()
+    assert short.exclude(0).all()
 
 
 def test_balance_starts_from_propensities() -> None:

@@ -334,15 +334,16 @@ NOISY = (models.MRDR, models.DR_BIAS, models.DRV2, models.IPSV2, models.StableDR
 def test_defaults_are_not_worse_than_offsets_on_a_noisy_log(preset: Any) -> None:
     """Naive Bayes in a world of hardly any signal, where popular items are seen more often."""
     rng = np.random.default_rng(5)
-    score = 2.2 + 0.25 * rng.normal(size=(400, 1)) + 0.9 * rng.normal(size=(400, 150))
+    users, items = 1000, 300
+    score = 2.2 + 0.25 * rng.normal(size=(users, 1)) + 0.9 * rng.normal(size=(users, items))
     truth = np.clip(np.rint(score), 1, 5)
-    effect = 0.9 * (truth - truth.mean()) + rng.normal(size=(1, 150))
-    propensity = np.minimum(0.06 * np.exp(effect) / np.exp(effect).mean(), 0.95)
+    effect = 0.9 * (truth - truth.mean()) + rng.normal(size=(1, items))
+    propensity = np.minimum(0.03 * np.exp(effect) / np.exp(effect).mean(), 0.95)
     user, item = np.nonzero(rng.random(truth.shape) < propensity)
-    ids = {"users": np.arange(400), "items": np.arange(150)}
+    ids = {"users": np.arange(users), "items": np.arange(items)}
     log = Ratings.from_arrays(user, item, truth[user, item], **ids)
     bayes = unskew.NaiveBayesPropensity().fit(log, mcar=rng.choice(truth.ravel(), 3000))
-    cells = np.divmod(np.arange(truth.size), 150)
+    cells = np.divmod(np.arange(truth.size), items)
 
     def error(model: Any) -> float:
         predicted = model.fit(log, bayes).predict(*cells)

@@ -126,6 +126,9 @@ def test_fold_in_says_what_it_cannot_do() -> None:
         MatrixFactorization(3, 2.0).fit(LOG).fold_in(renamed(rows, "user"), P[rows])
     with pytest.raises(UnknownIdError, match=r"1 of 1 items were not in the log.*first is 9999"):
         model.fold_in(Ratings.from_arrays([1], [9999], [3.0]), [0.5])
+    text = Ratings.from_arrays([1, 2], ["x", "x"], [3.0, 4.0])
+    with pytest.raises(UnknownIdError, match=r"the item 'x' has another type.*\(text, where a num"):
+        model.fold_in(text, [0.5, 0.5], side="item")
     with pytest.raises(UsageError, match="rows of squared loss with weights 1 / P"):
         MatrixFactorization(3, 2.0, normalize="self").fit(LOG, P).fold_in(LOG, P)
     with pytest.raises(UsageError, match="log loss has no exact row solution"):

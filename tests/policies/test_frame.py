@@ -149,6 +149,19 @@ def test_spark_gives_the_numbers_of_arrays(spark: Any) -> None:
     )  # fmt: skip
 
     np.testing.assert_allclose(numbers(framed), numbers(arrays), rtol=1e-9, atol=1e-12)
+    doubled = spark.createDataFrame(pa.concat_tables([rows, rows.slice(0, 1)]))
+    with pytest.raises(BadImpressionError, match=r"two items at one position .* one is request"):
+        evaluate_policies_frame(
+            doubled, targets, request="request", user="user", item="item",
+            probability="probability", probability_is="step",
+        )  # fmt: skip
+    infinite = to_pandas(log).assign(reward=np.inf)
+    bad = spark.createDataFrame(pa.Table.from_pandas(infinite, preserve_index=False))
+    with pytest.raises(BadImpressionError, match=r"not finite; request \d+ has inf"):
+        evaluate_policies_frame(
+            bad, targets, request="request", user="user", item="item",
+            probability="probability", probability_is="step",
+        )  # fmt: skip
 
 
 def test_a_log_without_probabilities_has_pbm() -> None:

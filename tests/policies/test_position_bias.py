@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ from unskew.policies.examination import (
     ClickTable,
     estimate_all_pairs,
     estimate_conditional,
-    leave_out_clusters,
+    remove_clusters,
 )
 from unskew.policies.position_bias import Method, PositionBias, _find_degrees
 from unskew.simulation import simulate_impressions
@@ -195,7 +196,7 @@ def test_a_cluster_that_decides_counts_as_if_it_were_left_out() -> None:
     table = draw_pairs(8, np.random.default_rng(0))
     curve, influence = estimate_conditional(table)
 
-    adjusted = leave_out_clusters(table, curve, influence)
+    adjusted = remove_clusters(table, curve, influence)
 
     for cell in range(table.n_cells):
         without, _ = estimate_conditional(table.take(np.arange(table.n_cells) != cell))
@@ -211,7 +212,7 @@ def test_intervals_from_few_items_cover_the_truth(n_items: int) -> None:
     for _ in range(200):
         table = draw_pairs(n_items, rng)
         curve, influence = estimate_conditional(table)
-        adjusted = leave_out_clusters(table, curve, influence)
+        adjusted = remove_clusters(table, curve, influence)
         error = np.sqrt(n_items / (n_items - 1) * np.square(adjusted).sum(axis=0))
         width = [t_quantile(0.95, each) for each in _find_degrees(adjusted, n_items - 1)] * error
         covered.append(np.abs(curve - truth)[1:] <= width[1:])
@@ -219,18 +220,21 @@ def test_intervals_from_few_items_cover_the_truth(n_items: int) -> None:
     assert 0.92 < np.mean(covered) < 0.99
 
 
-def test_a_position_that_one_item_connects_has_no_interval(log: Impressions) -> None:
+def test_a_position_that_one_item_connects_has_no_interval(
+    log: Impressions, tmp_path: Path
+) -> None:
     """In this log, only one clicked item was shown at position 2 and at another one."""
     curve = PositionBias(cell=("item",)).fit(log).curve_
     columns = curve.to_columns()
 
     assert np.isnan(columns["ci_low"]).tolist() == [False, True, False]
-    assert "no interval for position 2: a single cell connects it with the others" in str(curve)
+    assert "position 2 is connected with the others by a single cell" in str(curve)
+    assert "by a single cell" in curve.to_html(tmp_path / "curve.html").read_text()
     assert columns["examination"][1] > 0
     by_user = PositionBias(cell=("item",), cluster="user").fit(log).curve_
     assert (by_user.std_error[1:] > 0).all()
     assert by_user.std_error[2] < 0.1
-    with pytest.raises(NotIdentifiedError, match=r"error of examination is unknown: .* 'user'"):
+    with pytest.raises(NotIdentifiedError, match=r"error of examination is unknown: .*'user'"):
         evaluate_policies(
             log.take(np.arange(500)), {"new": lambda _, items: items}, examination=curve
         )

@@ -11,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from scipy.special import expit
 
 import unskew
 from unskew import LogisticPropensity, Ratings, evaluate_frame, load
@@ -32,6 +33,7 @@ from unskew.propensity import (
     RakedPropensity,
     UniformPropensity,
 )
+from unskew.propensity.calibrated import METHODS, LogitBins, count_cells, limited_logit
 
 N_USERS, N_ITEMS = 60, 12
 RNG = np.random.default_rng(0)
@@ -97,6 +99,51 @@ def check_library(make: Any) -> None:
         assert model.coefficients_ == pytest.approx(expected.coefficients_, rel=1e-9)
         assert model.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-12)
         np.testing.assert_allclose(found, expected.predict(LOG).values, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_calibration_to_groups_is_that_of_all_users_of_the_log(library: str, method: Any) -> None:
+    of_groups = np.array([GROUP_FEATURES[name] for name in SIZES])
+    frame, groups = LIBRARIES[library](COLUMNS), {"group": "segment", "group_sizes": SIZES}
+    model = CalibratedPropensity(make_model(user_features=of_groups), method=method)
+    model.fit_frame(frame, **OPTIONS, **groups)
+    found = read_column(model.predict_frame(frame, item="film.id", name="p"), "p")
+
+    of_users = np.array([GROUP_FEATURES[name] for name in GROUP])
+    inner = make_model(user_features=of_users).fit(LOG)
+    one_fold = np.zeros(N_USERS, np.int32)
+    totals = count_cells(inner, LOG, one_fold, 1, LOG.n_cells, seed=0)[:, 0]
+    curve = METHODS[method](LogitBins.of(*totals))
+    logits = limited_logit(inner.predict(LOG).values)
+    expected = expit(np.interp(logits, curve.knots, curve.levels))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pytest.raises(UsageError, match=r"fitted to groups of users .* Use predict_frame"):
+        model.predict(LOG)
+    with pytest.raises(UsageError, match=r"LogisticPropensity is fitted already\. Wrap one"):
+        CalibratedPropensity(inner).fit_frame(frame, **OPTIONS, **groups)
+    with pytest.raises(UniverseError, match="items lists 0 items, and the universe has 12"):
+        CalibratedPropensity(make_model()).fit_frame(frame, universe=(N_USERS, N_ITEMS))
+
+
+def test_a_saved_calibration_to_groups_is_the_same(tmp_path: Any) -> None:
+    frame = pl.DataFrame(COLUMNS).with_columns(prediction=pl.lit(3.0))
+    model = CalibratedPropensity(make_model()).fit_frame(frame, **OPTIONS)
+    model.save(tmp_path / "model.unskew")
+    again, options = load(tmp_path / "model.unskew"), {"item": "film.id", "name": "p"}
+
+    one, other = (read_column(each.predict_frame(frame, **options), "p") for each in (model, again))
+    assert one.tolist() == other.tolist()
+    result = evaluate_frame(
+        frame,
+        prediction="prediction",
+        item="film.id",
+        propensity=again,
+        propensities_known=True,
+        universe=(N_USERS, N_ITEMS),
+        metrics=["mse"],
+    )
+    assert "random ratings" not in str(result)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

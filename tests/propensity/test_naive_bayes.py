@@ -239,8 +239,8 @@ def test_a_file_whose_parts_do_not_belong_together_is_refused() -> None:
     model = NaiveBayesPropensity().fit(LOG, mcar=SHARES)
     model.levels_ = np.ones(3)
 
-    message = "cuts has shape (1,), but the rest of the model needs (2,)."
-    assert model._find_inconsistency() == message
+    misfit = "cuts has shape (1,), but the rest of the model needs (2,)."
+    assert model._find_inconsistency() == misfit
 
 
 @pytest.mark.parametrize(

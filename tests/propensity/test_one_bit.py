@@ -483,7 +483,7 @@ def test_a_log_of_every_cell_is_refused() -> None:
 def test_a_log_too_small_to_judge_by_is_refused() -> None:
     with pytest.raises(
         UsageError,
-        match="one part has 0 observed cells of 1: the log is too small or too full",
+        match="one part has 0 observed cells of 1: the log has too few cells of one kind",
     ):
         OneBitPropensity(noise_multiple="cv").fit(
             log_of([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])

@@ -212,7 +212,10 @@ def test_a_nan_names_the_user_and_the_item(top: int | None, scores_are: type[Tab
 
 
 def test_a_wrong_shape_is_named() -> None:
-    message = "for 2 users, starting at user code 1, the scorer returned shape (2, 9). Return shape"
+    message = (
+        "for 2 users, starting at user code 1, the scorer returned shape (2, 9). "
+        "Return shape (2, 10): one row for each user and one column for each of all items."
+    )
     with pytest.raises(BadPredictionError, match=re.escape(message)):
         compute_positions(codes(1, 4), codes(0, 0), 6, 10, Table(np.ones((6, 9))))
 

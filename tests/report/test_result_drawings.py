@@ -13,7 +13,7 @@ from unskew import (
     cross_validate,
     diagnose,
     evaluate,
-    plan_random_sample,
+    evaluate_frame,
     sensitivity,
     simulate,
 )
@@ -217,11 +217,12 @@ def test_a_growing_log_is_drawn() -> None:
     assert titles(rendered(monitor.watch().plot())) == ["MAE, SNIPS"]
 
 
-def test_a_result_without_a_chart_says_so() -> None:
-    with pytest.raises(
-        UsageError, match=r"the kind 'sample_plan' has no figure\. Use to_html\(\), to_frame"
-    ):
-        plan_random_sample(LOG, width=0.5).plot()
+def test_groups_are_drawn() -> None:
+    frame = LOG.to_frame("pandas").assign(new=3.0, p=P.values, half=np.arange(len(LOG)) % 2)
+    options = {"metrics": ["mae"], "estimators": ["snips"]}
+    groups = evaluate_frame(frame, prediction="new", propensity="p", by="half", **options)
+
+    assert len(rendered(groups.plot()).axes) == 1
 
 
 def test_a_sensitivity_starts_with_the_odds_error_that_reverses_the_best_two(

@@ -201,13 +201,14 @@ def train(
     engine = choose_engine(request)
     if engine != request.engine and engine != "local" and not quiet:
         print_note(f"{request.log} is large for this memory: --engine {engine}")
+    verbose = is_progress_shown(quiet)  # within `show_progress`, rich 13 hides the terminal
     if reads_files(engine):
         with show_progress(quiet, f"fitting {request.log} by --engine {engine}"):
-            fitted = fit_from_file(request, engine, verbose=is_progress_shown(quiet))
+            fitted = fit_from_file(request, engine, verbose=verbose)
         _write_model(None, fitted, as_json=as_json, path=path, quiet=quiet)
         return
     with show_progress(quiet, f"reading {request.log}"):
-        data = read_training_data(request, verbose=is_progress_shown(quiet))
+        data = read_training_data(request, verbose=verbose)
     if cross_validate:
         _search_settings(data, as_json=as_json, path=path, page=page, quiet=quiet)
     else:

@@ -385,6 +385,12 @@ def describe_assumption(estimation: Estimation | None, *, fits_log: bool = True)
             f"these propensities never saw a rating: they adjust {scope}, and cannot tell whether "
             "people rate what they like"
         )
+    if not fits_log:
+        return (
+            "these propensities assume that the random ratings were drawn at random from all "
+            "cells, and that selection depends on the rating alone; the weighted log contradicts "
+            "this"
+        )
     return (
         "these propensities are right if the random ratings were drawn at random from all cells, "
         f"and if selection depends on the rating alone{_describe_relation(estimation)}"

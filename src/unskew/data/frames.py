@@ -135,7 +135,9 @@ def id_column(
     column = frame.get_column(name)
     is_missing = column.is_null().to_numpy()
     try:
-        ids = column.to_numpy()
+        # NumPy has no 128 bits, and polars before 1.39 panics at them, which nothing can catch.
+        has_large_ids = column.dtype in (nw.Int128, nw.UInt128)
+        ids = object_array(column.to_list()) if has_large_ids else column.to_numpy()
     except Exception:  # libraries raise errors of any type for types that NumPy does not have
         ids = object_array(column.to_list())
     if ids.dtype.kind == "f":
@@ -621,7 +623,7 @@ def look_up(frame: LazyFrame, column: str, table: Mapping[float, float], name: s
 def count_occurrences(
     frame: LazyFrame, column: str, other: LazyFrame, key: str, name: str
 ) -> LazyFrame:
-    """Add the column ``name``: how often the value of ``column`` is the ``key`` of ``other``."""
+    """Add the column ``name``: how many rows of ``other`` have the value as ``key``."""
     counts = (
         other.group_by(key)
         .agg(nw.len().alias(name))

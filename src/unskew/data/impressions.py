@@ -416,9 +416,9 @@ class Impressions:
                 remedy="Estimate the curve from a log that has all positions.",
             )
         numbers = cell_numbers(self.user, self.item, self.n_items)
-        cells, of_row = np.unique(numbers, return_inverse=True)
-        looks = np.bincount(of_row, examined).astype(np.float64)
-        clicks = np.bincount(of_row, self.reward)
+        cells, cell_of_row = np.unique(numbers, return_inverse=True)
+        looks = np.bincount(cell_of_row, examined).astype(np.float64)
+        clicks = np.bincount(cell_of_row, self.reward)
         user, item = user_and_item(cells, self.n_items)
         return Ratings(
             user,

@@ -280,12 +280,12 @@ class LogitGrid:
         exponential for each cell unless users and items interact.
         """
         size = max(1, BLOCK_CELLS // self.column.size)
-        of_row, of_column = (
+        row_odds, column_odds = (
             np.exp(-np.clip(part, -MAX_LOGIT, MAX_LOGIT)) for part in (self.row, self.column)
         )
         for first in range(0, self.row.size, size):
             rows = slice(first, first + size)
-            odds = np.multiply.outer(of_row[rows], of_column)
+            odds = np.multiply.outer(row_odds[rows], column_odds)
             if self.left.any():
                 odds *= np.exp(-(self.left[rows] @ self.right.T))
             odds += 1.0

@@ -96,8 +96,8 @@ class WeightedSide:
         """
         is_empty = self.weight == 0
         columns = self.opposite.sum(axis=0) / self.weight.sum()
-        of_terms = columns @ self._to_matrices(coefficient) @ self.columns[is_empty].T
-        offsets[:, is_empty] = -of_terms - opposite_mean[:, None]
+        term_sums = columns @ self._to_matrices(coefficient) @ self.columns[is_empty].T
+        offsets[:, is_empty] = -term_sums - opposite_mean[:, None]
 
     def _to_matrices(self, coefficient: Matrix) -> Matrix:
         """K x columns of the other side x columns of this side."""
@@ -185,42 +185,42 @@ class OffsetEquations:
         equations for h and m, which conjugate gradients solve; g follows.
         """
         factor = self.weight * scale
-        of_eliminated = self.eliminated.sum_values(target, factor)
-        mean = self.eliminated.divide(of_eliminated)
-        of_kept = np.empty((len(target), 0))
+        eliminated_sums = self.eliminated.sum_values(target, factor)
+        mean = self.eliminated.divide(eliminated_sums)
+        kept_sums = np.empty((len(target), 0))
         if self.kept is not None and self.links is not None:
-            of_kept = self.kept.sum_values(target, factor)
-            of_terms = self._sum_terms(target, factor, of_eliminated, of_kept)
-            of_kept = of_kept - (self.links @ mean.T).T
+            kept_sums = self.kept.sum_values(target, factor)
+            term_sums = self._sum_terms(target, factor, eliminated_sums, kept_sums)
+            kept_sums = kept_sums - (self.links @ mean.T).T
         else:
-            of_terms = self.terms.add_up(target, *self.rows, factor)
-        of_terms = of_terms - self.eliminated.transpose(mean)
-        solution = self._find_solution(np.hstack([of_kept, of_terms]))
+            term_sums = self.terms.add_up(target, *self.rows, factor)
+        term_sums = term_sums - self.eliminated.transpose(mean)
+        solution = self._find_solution(np.hstack([kept_sums, term_sums]))
         kept, terms = self._split(solution)
-        rest = of_eliminated - self._sum_by_eliminated(kept, terms)
+        rest = eliminated_sums - self._sum_by_eliminated(kept, terms)
         eliminated = self.eliminated.divide(rest)
         self._fill_empty(kept, eliminated, terms)
         user, item = (kept, eliminated) if self.is_item_eliminated else (eliminated, kept)
-        of_all_terms = np.zeros((len(target), self.n_terms))
-        of_all_terms[:, self.term_index] = terms
-        return OffsetCoefficients(user, item, of_all_terms)
+        all_terms = np.zeros((len(target), self.n_terms))
+        all_terms[:, self.term_index] = terms
+        return OffsetCoefficients(user, item, all_terms)
 
     def _fill_empty(self, kept: Matrix, eliminated: Matrix, terms: Matrix) -> None:
         """Set the offsets of users and items without cells."""
         mean = np.zeros(len(terms))
         if self.kept is not None:
-            of_eliminated = eliminated @ self.eliminated.weight / self.eliminated.weight.sum()
-            self.kept.fill_empty(kept, terms, of_eliminated)
+            eliminated_mean = eliminated @ self.eliminated.weight / self.eliminated.weight.sum()
+            self.kept.fill_empty(kept, terms, eliminated_mean)
             mean = kept @ self.kept.weight / self.kept.weight.sum()
         self.eliminated.fill_empty(eliminated, terms, mean)
 
     def _sum_terms(
-        self, target: Matrix, factor: Vector, of_eliminated: Matrix, of_kept: Matrix
+        self, target: Matrix, factor: Vector, eliminated_sums: Matrix, kept_sums: Matrix
     ) -> Matrix:
         """The sum over cells of target, factor and s; sums by user and item are known."""
         if self.kept is None or self.terms.has_products:
             return self.terms.add_up(target, *self.rows, factor)
-        parts = [of_kept @ self.kept.columns, of_eliminated @ self.eliminated.columns]
+        parts = [kept_sums @ self.kept.columns, eliminated_sums @ self.eliminated.columns]
         return self.terms.join(*(parts if self.is_item_eliminated else reversed(parts)))
 
     def _find_solution(self, right: Matrix) -> Matrix:
@@ -250,11 +250,11 @@ class OffsetEquations:
         """The equations of the kept offsets and the terms, after the elimination."""
         kept, terms = self._split(solution)
         mean = self.eliminated.divide(self._sum_by_eliminated(kept, terms))
-        of_terms = terms @ self.gram - self.eliminated.transpose(mean)
+        term_sums = terms @ self.gram - self.eliminated.transpose(mean)
         if self.kept is None or self.links is None:
-            return of_terms
-        of_kept = kept * self.kept.weight + self.kept.multiply(terms) - (self.links @ mean.T).T
-        return np.hstack([of_kept, of_terms + self.kept.transpose(kept)])
+            return term_sums
+        kept_sums = kept * self.kept.weight + self.kept.multiply(terms) - (self.links @ mean.T).T
+        return np.hstack([kept_sums, term_sums + self.kept.transpose(kept)])
 
     def _sum_by_eliminated(self, kept: Matrix, terms: Matrix) -> Matrix:
         """Sums of w times the fit without eliminated offsets, by eliminated user or item."""

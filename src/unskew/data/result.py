@@ -74,13 +74,6 @@ class Result(ABC):
 
         log_numbers(run, self.to_columns(), write_files)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the first charts of the page; a result whose page has none raises an error.
-
-        Returns a new matplotlib figure, or None if ``ax``, one axes for each chart, is given.
-        """
-        return self._draw(ax)
-
     def _draw(self, ax: Any, **options: Any) -> Any:
         """The figure of this kind of result, drawn by the report package."""
         return load_report_function("draw")(self.kind, self, ax, **options)
@@ -108,6 +101,19 @@ class Result(ABC):
         texts = (escape(text).replace("\n", "<br>") for text in self._footer())
         paragraphs = "".join(f"<p>{text}</p>" for text in texts)
         return escape_controls(first + html_table(self._shown_columns()) + paragraphs)
+
+
+class DrawableResult(Result):
+    """A result whose page has charts."""
+
+    __slots__ = ()
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the first charts of the page.
+
+        Returns a new matplotlib figure, or None if ``ax``, one axes for each chart, is given.
+        """
+        return self._draw(ax)
 
 
 def replace_non_finite(value: Any) -> Any:

@@ -272,20 +272,20 @@ class Offsets(ScoreEstimation):
     def _expect(self, unit: Unit, coefficients: OffsetCoefficients) -> Matrix:
         """Sums of ``P B's`` over all items of each user, or over all users of each item."""
         grid = self.grid
-        own, has_own, code = coefficients.user, self.has_user, grid.user_unit
-        other, other_code, count = coefficients.item, grid.item_unit, grid.item_count
+        offsets, has_offsets, code = coefficients.user, self.has_user, grid.user_unit
+        opposite, opposite_code, count = coefficients.item, grid.item_unit, grid.item_count
         if unit == "item":
-            own, has_own, code = coefficients.item, self.has_item, grid.item_unit
-            other, other_code, count = coefficients.user, grid.user_unit, grid.user_count
+            offsets, has_offsets, code = coefficients.item, self.has_item, grid.item_unit
+            opposite, opposite_code, count = coefficients.user, grid.user_unit, grid.user_count
         columns = [count[:, None]]
-        if other.size:
-            columns.append(sum_by_code(other, other_code, count.size).T)
+        if opposite.size:
+            columns.append(sum_by_code(opposite, opposite_code, count.size).T)
         expected = grid.expect(unit, np.hstack(columns))
         by_unit = grid.expect_terms(unit, coefficients.terms)
-        if other.size:
+        if opposite.size:
             by_unit += expected[:, 1:]
         by_member: Matrix = by_unit[code]
-        return by_member + own.T * expected[code, :1] if has_own else by_member
+        return by_member + offsets.T * expected[code, :1] if has_offsets else by_member
 
     @cached_property
     def leverage(self) -> Vector:
@@ -373,11 +373,11 @@ class Margins(ScoreEstimation):
             return add_pairs(by_code, self.user[rows], item, self.item[rows])
 
         def expect(unit: Unit) -> Matrix:
-            own, other, rows = by_code, item, of_users
+            offsets, opposite, rows = by_code, item, of_users
             if unit == "item":
-                own, other, rows = item + total, user, of_items
-            ones = np.ones((1, other.shape[1]))
-            expected: Matrix = own * rows.sum_all(ones) + rows.sum_all(other)
+                offsets, opposite, rows = item + total, user, of_items
+            ones = np.ones((1, opposite.shape[1]))
+            expected: Matrix = offsets * rows.sum_all(ones) + rows.sum_all(opposite)
             return expected.T
 
         return Projection(

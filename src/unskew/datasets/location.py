@@ -145,10 +145,10 @@ def _search_folders(source: DatasetSource, path: PathLike) -> list[Path]:
         folder = Path(root).expanduser()
     except RuntimeError as error:
         raise DatasetNotFoundError(
-            f"{source.title} was not found in {root}: this machine has no home folder "
+            f"{source.title} was not found in {root}: there is no user with the home folder "
             f"{Path(root).parts[0]}.",
             dataset=source.name,
-            remedy="Write the whole path, without ~.",
+            remedy="Pass the whole path of the folder, without ~.",
         ) from error
     return [folder, *(folder / name for name in source.folders)]
 

@@ -109,14 +109,14 @@ def diagnose(
     if size is not None:
         unobserved = UnobservedCells.of(log, max_cells=max_cells, random_state=random_state)
     inputs = DiagnosisInput(
-        log,
-        size,
-        unobserved,
-        _read_covariates(log, user_features, item_features),
-        None if true is None else PropensitySource.read("true", true, log),
-        1.0 / len(log) if floor is None else float(floor),
-        sample,
-        int(np.random.default_rng(random_state).integers(2**31)),
+        log=log,
+        universe=size,
+        unobserved=unobserved,
+        covariates=_read_covariates(log, user_features, item_features),
+        true=None if true is None else PropensitySource.read("true", true, log),
+        floor=1.0 / len(log) if floor is None else float(floor),
+        mcar=sample,
+        seed=int(np.random.default_rng(random_state).integers(2**31)),
     )
     sources = [PropensitySource.read(str(name), values, log) for name, values in named.items()]
     rows = tuple(inputs.measure(source) for source in sources)
@@ -152,24 +152,24 @@ class DiagnosisInput:
             balance = CovariateBalance.of(self.log, self.covariates, weight)
         cells, estimation = self._predict(source), source.observed.estimation
         return DiagnosisRow(
-            source.name,
-            WeightDistribution.of(
+            name=source.name,
+            weights=WeightDistribution.of(
                 weight, n_cells=n_cells, is_balanced=isinstance(estimation, Strata)
             ),
-            None if cells is None else PropensityFit.of(cells, floor=self.floor),
-            None if cells is None else Calibration.of(cells),
-            balance,
-            self._compare_with_true(source, cells),
-            run_tests(
+            fit=None if cells is None else PropensityFit.of(cells, floor=self.floor),
+            calibration=None if cells is None else Calibration.of(cells),
+            balance=balance,
+            accuracy=self._compare_with_true(source, cells),
+            tests=run_tests(
                 self.log,
                 source.observed,
                 self.universe,
                 self.mcar,
                 np.random.default_rng(self.seed),
             ),
-            describe_assumption(estimation),
-            None if estimation is None else estimation.sees_ratings,
-            source.limitation,
+            assumption=describe_assumption(estimation),
+            sees_ratings=None if estimation is None else estimation.sees_ratings,
+            limitation=source.limitation,
         )
 
     def _predict(self, source: PropensitySource) -> CellPropensities | None:

@@ -123,12 +123,12 @@ def plan_random_sample(
     count = np.bincount(code).astype(np.float64)
     mean = np.bincount(code, weights=values) / count
     spread = np.bincount(code, weights=np.square(values - mean[code])) / np.maximum(count - 1, 1)
-    of_means = spread / count
-    between, within = float(np.ptp(mean)) ** 2 / 4, float(of_means.max())
+    mean_variance = spread / count
+    between, within = float(np.ptp(mean)) ** 2 / 4, float(mean_variance.max())
     if shares is not None:
         share = _read_shares(shares, levels)
         between = float(share @ np.square(mean) - (share @ mean) ** 2)
-        within = float(np.square(share) @ of_means)
+        within = float(np.square(share) @ mean_variance)
     z = float(special.ndtri((1 + level) / 2))
     allowed = min(width / (2 * z), LARGEST_WIDTH) ** 2
     n_ratings = None

@@ -318,15 +318,17 @@ class Estimate:
         outside = 0.0
         if self.outside is not None:
             outside = max(float(contrast @ self.outside.covariance @ contrast), 0.0)
-        of_log, degrees, skewness = self._of_log(first, second, max(variance - outside, 0.0))
-        if self.outside is not None and of_log + outside > 0:
-            degrees = combine_degrees((of_log, degrees), (outside, self.outside.degrees))
-            skewness *= (of_log / (of_log + outside)) ** 1.5
+        log_variance, degrees, skewness = self._measure_log_part(
+            first, second, max(variance - outside, 0.0)
+        )
+        if self.outside is not None and log_variance + outside > 0:
+            degrees = combine_degrees((log_variance, degrees), (outside, self.outside.degrees))
+            skewness *= (log_variance / (log_variance + outside)) ** 1.5
             if self.outside.sample.size <= SMALL_SAMPLE:
                 return self._share_interval(
-                    contrast, value, std_error, of_log, degrees, skewness, level
+                    contrast, value, std_error, log_variance, degrees, skewness, level
                 )
-        reach = math.sqrt(of_log + outside)
+        reach = math.sqrt(log_variance + outside)
         if reach == 0.0:
             reach = std_error
         low, high = conservative_limits(
@@ -345,15 +347,17 @@ class Estimate:
         *,
         level: float,
     ) -> Interval:
-        of_log, degrees, skewness = self._of_log(first, second, std_error**2)
-        if 0.0 < of_log < std_error**2:  # the rest is the error of an earlier fit
-            degrees = combine_degrees((of_log, degrees), (std_error**2 - of_log, math.inf))
-            skewness *= (of_log / std_error**2) ** 1.5
+        log_variance, degrees, skewness = self._measure_log_part(first, second, std_error**2)
+        if 0.0 < log_variance < std_error**2:  # the rest is the error of an earlier fit
+            degrees = combine_degrees(
+                (log_variance, degrees), (std_error**2 - log_variance, math.inf)
+            )
+            skewness *= (log_variance / std_error**2) ** 1.5
         low, high = clock.limits(value, std_error, level=level, degrees=degrees, skewness=skewness)
         p_value = clock.p_value(value, std_error, level=level, degrees=degrees, skewness=skewness)
         return Interval(value, std_error, low, high, p_value, degrees, skewness)
 
-    def _of_log(
+    def _measure_log_part(
         self, first: int, second: int | None, variance: float
     ) -> tuple[float, float, float]:
         """Variance, degrees of freedom and skewness of the part that comes from the log."""
@@ -374,16 +378,16 @@ class Estimate:
         assert self.slots is not None
         value = float(self.value[model])
         size, degrees = float(self.slots.binomial[model]), math.inf
-        of_log, log_degrees, _ = self._of_log(model, None, variance)
+        log_variance, log_degrees, _ = self._measure_log_part(model, None, variance)
         outside = 0.0
         if self.outside is not None:
             outside = float(self.outside.covariance[model, model])
         spread = value * (1 - value)
         if 0 < spread * (1 + WILSON_SLACK) < size * variance:
-            size, degrees = spread / (of_log + outside), log_degrees
+            size, degrees = spread / (log_variance + outside), log_degrees
             if self.outside is not None:
                 of_sample = outside, self.outside.degrees
-                degrees = combine_degrees((of_log, log_degrees), of_sample)
+                degrees = combine_degrees((log_variance, log_degrees), of_sample)
         low, high = wilson_limits(value, size, level=level, degrees=degrees)
         return Interval(value, std_error, low, high, float(value == 0.0), degrees)
 
@@ -392,13 +396,13 @@ class Estimate:
         contrast: Vector,
         value: float,
         std_error: float,
-        of_log: float,
+        log_variance: float,
         degrees: float,
         skewness: float,
         level: float,
     ) -> Interval:
         assert self.outside is not None
-        test = self.outside.test_shares(contrast, value, of_log, skewness)
+        test = self.outside.test_shares(contrast, value, log_variance, skewness)
         low, high = test.limits(level=level, degrees=degrees)
         return Interval(value, std_error, low, high, test.p_value(degrees), degrees, skewness)
 

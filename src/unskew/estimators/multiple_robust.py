@@ -206,15 +206,17 @@ def fit_models(models: ModelSums, row: int, delta: Vector, cells: ObservedCells)
     user, n_users = cells.users.code, cells.users.n
     n_folds = min(N_FOLDS, n_users)
     fold = assign_folds(n_users, n_folds)
-    of_cell = fold[user]
+    fold_of_cell = fold[user]
     eta = np.stack(
         [
-            fit_deltas(design, delta, (of_cell != each) & (of_cell != (each - 1) % n_folds))
+            fit_deltas(
+                design, delta, (fold_of_cell != each) & (fold_of_cell != (each - 1) % n_folds)
+            )
             for each in range(n_folds)
         ]
     )
     weight = mix_weights(models.propensities, user, fold, n_folds)
-    error = delta - np.einsum("nk,kn->n", eta[of_cell], design)
+    error = delta - np.einsum("nk,kn->n", eta[fold_of_cell], design)
     fitted_by_user = np.einsum("uk,uk->u", eta[fold[: len(by_user)]], by_user)
     fitted_by_item = by_item @ eta.mean(axis=0)
     total = float(fitted_by_user.sum())

@@ -81,11 +81,13 @@ class SequenceClock:
         degrees: float = math.inf,
         skewness: float = 0.0,
     ) -> tuple[float, float]:
-        """Limits that hold at every look; infinite if it is too early."""
-        if self.is_early:
+        """Limits that hold at every look; infinite if it is too early.
+
+        As long as all units are equal, the standard error is 0 and says nothing: rare units that
+        differ may come later.
+        """
+        if self.is_early or std_error == 0.0:
             return -math.inf, math.inf
-        if std_error == 0.0:
-            return value, value
         down, up = correct_quantile(t_from_normal(self.multiplier(level), degrees), skewness)
         return value - std_error * down, value + std_error * up
 
@@ -108,10 +110,8 @@ class SequenceClock:
         It holds at every look too. ``level`` fixes rho; below 1 - ``level`` the p-value means that
         zero lies outside the limits of that level.
         """
-        if self.is_early:
+        if self.is_early or std_error == 0.0:
             return 1.0
-        if std_error == 0.0:
-            return float(value == 0.0)
         v = self._scaled_time(level)
         z = correct_statistic(value / std_error, degrees=degrees, skewness=skewness)
         return math.exp(min(0.5 * math.log1p(v) - 0.5 * z**2 / (1 + 1 / v), 0.0))

@@ -371,10 +371,10 @@ def _stack_models(
     value, base = np.stack([delta.value for delta in deltas]), deltas[0].base
     is_bad = ~np.isfinite(value)
     if is_bad.any():
-        of_model = is_bad[int(is_bad.any(axis=1).argmax())]
-        where = log.name_cell(int(of_model.argmax()))
+        is_bad_cell = is_bad[int(is_bad.any(axis=1).argmax())]
+        where = log.name_cell(int(is_bad_cell.argmax()))
         raise BadPredictionError(
-            f"{metric.name} is not finite for {int(of_model.sum())} of {of_model.size} cells; "
+            f"{metric.name} is not finite for {is_bad_cell.sum()} of {is_bad_cell.size} cells; "
             f"the first is {where}.",
             parameter="predictions",
             where=where,
@@ -383,15 +383,15 @@ def _stack_models(
     slots = [delta.slots for delta in deltas if delta.slots is not None]
     functions = tuple(delta.function for delta in deltas if delta.function is not None)
     return Deltas(
-        value,
-        base,
-        deltas[0].is_mean_of_users,
-        None if base is not None else imputed,
-        np.stack(slots) if slots else None,
-        metric_bounds(metric),
-        UserFunctions(functions) if functions else None,
-        deltas[0].is_root,
-        max_relative_error(metric),
+        value=value,
+        base=base,
+        is_mean_of_users=deltas[0].is_mean_of_users,
+        imputed=None if base is not None else imputed,
+        slots=np.stack(slots) if slots else None,
+        bounds=metric_bounds(metric),
+        functions=UserFunctions(functions) if functions else None,
+        is_root=deltas[0].is_root,
+        max_relative_error=max_relative_error(metric),
     )
 
 

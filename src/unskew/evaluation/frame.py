@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from unskew.data.columns import find_column
 from unskew.data.estimation import FrameStrata, TakenAsKnown
 from unskew.data.frames import count_column, free_name
-from unskew.data.result import Result, describe_json
+from unskew.data.result import DrawableResult, describe_json
 from unskew.data.weights import WeightTransform
 from unskew.errors import AmbiguousColumnError, ColumnError, UnknownNameError, UsageError
 from unskew.estimators.observed import Cluster
@@ -34,7 +34,7 @@ from unskew.evaluation.backends.narwhals.table import FrameSource
 from unskew.evaluation.cells import TAKEN_AS_KNOWN, ClusterChoice
 from unskew.evaluation.result import Evaluation, wrap_footer
 from unskew.metrics.metric import Metric
-from unskew.propensity.model import McarPropensityModel, PropensityModel
+from unskew.propensity.model import PropensityModel
 from unskew.settings import Flag, Instance, OneOf, require_list
 from unskew.tables import count_noun
 
@@ -206,7 +206,7 @@ class FrameRequest:
         try:
             return model.describe_frame().estimation.as_known(TAKEN_AS_KNOWN)
         except UsageError:
-            sees_ratings = isinstance(model, McarPropensityModel)
+            sees_ratings = model.sees_ratings
             name = type(model).__name__
             return TakenAsKnown(
                 model=name,
@@ -328,7 +328,7 @@ def _sort_key(group: Any) -> tuple[bool, str, Any]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class GroupedEvaluation(Result, Mapping[Any, Evaluation]):
+class GroupedEvaluation(DrawableResult, Mapping[Any, Evaluation]):
     """An :class:`Evaluation` for each value of a column; the key of missing values is None."""
 
     kind: ClassVar[str] = "grouped_evaluation"

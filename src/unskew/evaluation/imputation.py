@@ -213,10 +213,10 @@ def _cross_fit(
     models = {}
     for fold, label in enumerate(labels):
         rows = np.flatnonzero(code != fold)
-        of_rest = None
+        training_propensities = None
         if propensities is not None:
-            of_rest = Propensities(propensities.values[rows] * (rows.size / len(log)))
-        models[label] = unfitted_copy(model).fit(log.take(rows), of_rest)
+            training_propensities = Propensities(propensities.values[rows] * (rows.size / len(log)))
+        models[label] = unfitted_copy(model).fit(log.take(rows), training_propensities)
     note = (
         f"imputation by {type(model).__name__}, cross-fitted in {len(labels)} folds; intervals "
         "leave out its error, which matters if the propensities are wrong"

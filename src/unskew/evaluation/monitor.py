@@ -1,4 +1,4 @@
-"""A growing log, watched: risks with limits that hold at every look, from a small state."""
+"""Risks of a growing log, with confidence limits that hold at every look, from a small state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unskew.data.checks import float_array
 from unskew.data.frames import check_same_order
 from unskew.data.ids import as_ids, require_no_missing_ids
 from unskew.data.propensities import Propensities
-from unskew.data.result import Result, describe_json
+from unskew.data.result import DrawableResult, describe_json
 from unskew.data.universe import UniverseLike, parse_universe
 from unskew.errors import (
     BadFileError,
@@ -37,24 +37,25 @@ FORMAT = 2
 
 
 class Monitor:
-    """Watches a growing log: risks and differences with limits that hold at every look.
+    """Watches a growing log: risks and differences with confidence limits that hold at every look.
 
     Parameters
     ----------
     models
         Names of the models whose predictions come with each row.
     planned_size
-        The number of rows (or users with ``unit="user"``) that the log is planned to have. The
-        limits are narrowest about there. Fix it before the first row; more rows are no problem.
+        The number of rows (or users with ``unit="user"``) that the log is planned to have, at
+        which the limits are narrowest. Fix it before the first row; the log may get longer.
     metrics
         Names of metrics that need one row at a time: ``mse``, ``mae``.
     level
-        Confidence level: each limit holds at all looks with this probability.
+        Confidence level: the limits of a number hold at all looks together with this probability.
     unit
         What is independent. ``"row"``: each row, such as one impression. ``"user"``: all rows of
         a user together; the state then keeps one line for each user.
     look_every
-        The path has one look after so many rows; by default 50 until the planned size.
+        The number of rows between two looks that ``path`` keeps; by default it keeps 50 looks
+        until the planned size.
     has_unobserved
         Whether the log also has the cells that were shown but not rated; their rating is NaN.
         IPS needs them, SNIPS does not.
@@ -62,8 +63,9 @@ class Monitor:
         (n_users, n_items), to tell which share of all cells the log stands for so far, and for
         IPS with ``unit="user"``.
     max_weight, max_delta
-        The largest 1/P and the largest delta that can occur. With both, IPS has exact confidence
-        limits too, which need no large sample. A row with a larger value is an error.
+        The largest 1/P and the largest delta that can occur; a row with a larger value is an
+        error. With both, the result also has exact confidence limits of IPS, which need no large
+        sample.
 
     The propensities must be fixed when a row arrives, not estimated again from the same log.
 
@@ -72,11 +74,12 @@ class Monitor:
     >>> monitor = Monitor(["old", "new"], planned_size=10_000, metrics=["mae"])
     >>> rng = np.random.default_rng(0)
     >>> rating = rng.integers(1, 6, 500)
-    >>> monitor.update(rating, {"old": rating + 1.0, "new": rating + 0.5}, np.full(500, 0.1))
+    >>> predictions = {"old": rng.normal(rating, 1.0), "new": rng.normal(rating, 0.5)}
+    >>> monitor.update(rating, predictions, np.full(500, 0.1))
     >>> monitor.watch()
     model  metric  estimator  estimate  ci_low  ci_high
-    old    mae     snips         1.000   1.000    1.000
-    new    mae     snips         0.500   0.500    0.500
+    old    mae     snips         0.787   0.657    0.933
+    new    mae     snips         0.378   0.315    0.448
     500 rows, effective sample size 500; limits of 95% at all looks, planned size 10,000 rows
     the propensities of the rows are taken as known, and only metrics of single rows are watched
     """
@@ -361,7 +364,7 @@ MAX_MASS = 1.2
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Watch(Result):
+class Watch(DrawableResult):
     """What a growing log shows at this look, and at the looks before it."""
 
     kind: ClassVar[str] = "watch"
@@ -437,7 +440,7 @@ class Watch(Result):
             f"limits of {self.plan.level:.0%} at all looks, "
             f"planned size {self.plan.planned_size:,} {units}"
         )
-        early = "; too early: limits begin at an effective sample size of 100"
+        early = "; too early: limits begin at an effective sample size of 100, once rows differ"
         return f"{text}{early * self.is_early}\n{ASSUMPTION}"
 
     def _shown_columns(self) -> dict[str, list[Any]]:

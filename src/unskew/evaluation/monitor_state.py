@@ -240,8 +240,8 @@ class MonitorState:
         codes = np.array([users.setdefault(each, len(users)) for each in ids], dtype=np.intp)
         n_new = len(users) - len(self.users)
         by_user = np.pad(self.by_user, ((0, 0), (0, n_new), (0, 0)))
-        for metric, of_metric in zip(by_user, sums, strict=True):
-            np.add.at(metric, codes, of_metric)
+        for metric, metric_sums in zip(by_user, sums, strict=True):
+            np.add.at(metric, codes, metric_sums)
         return replace(self, users=users, by_user=by_user)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult
 from unskew.estimators.intervals import adjust_p_values
 from unskew.estimators.point import Naive
 from unskew.tables import UNDECIDED, count_noun
@@ -32,7 +32,7 @@ class AdjustedPair:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PairwiseComparison(Result):
+class PairwiseComparison(DrawableResult):
     """All pairs of models by one metric and one estimator.
 
     With k pairs, some of them differ at the 5 % level by chance. Holm's adjustment keeps the
@@ -123,14 +123,14 @@ def adjust_pairs(
     adjusted = adjust_p_values([each.p_value for each in comparisons])
     pairs = tuple(
         AdjustedPair(
-            each.first,
-            each.second,
-            each.difference,
-            each.ci_low,
-            each.ci_high,
-            each.p_value,
-            p_adjusted,
-            each.better if p_adjusted < 1 - each.level else None,
+            first=each.first,
+            second=each.second,
+            difference=each.difference,
+            ci_low=each.ci_low,
+            ci_high=each.ci_high,
+            p_value=each.p_value,
+            p_adjusted=p_adjusted,
+            better=each.better if p_adjusted < 1 - each.level else None,
         )
         for each, p_adjusted in zip(comparisons, adjusted, strict=True)
     )

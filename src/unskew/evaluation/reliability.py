@@ -214,8 +214,8 @@ class Reliability:
                     parameter="relevance_threshold",
                     remedy="Check that `relevance_threshold` is within the range of the ratings.",
                 )
-            of_slots = [part for part in parts if part.slots is not None]
-            if of_slots and all((part.value == 1.0).all() for part in of_slots):
+            with_slots = [part for part in parts if part.slots is not None]
+            if with_slots and all((part.value == 1.0).all() for part in with_slots):
                 yield UnskewWarning(
                     f"{label} is 1 for every model: all observed items of the lists are relevant. "
                     "In a log that has only clicks it cannot be otherwise.",

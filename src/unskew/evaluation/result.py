@@ -20,7 +20,7 @@ from unskew.data.estimation import (
     describe_assumption,
     describe_condition,
 )
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult, Result
 from unskew.data.universe import Universe
 from unskew.errors import PropensityWarning, UnskewWarning, UsageError
 from unskew.estimators import ESTIMATORS, main_estimator
@@ -99,7 +99,7 @@ class Premise:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Result):
+class Comparison(DrawableResult):
     """The risk of one model minus that of another, paired cell by cell."""
 
     kind: ClassVar[str] = "comparison"
@@ -488,8 +488,8 @@ class Evaluation(Result):
 
     def describe(self) -> str:
         """What the numbers were computed from, and what they rest on, in a few lines."""
-        of_universe = "" if self.universe is None else f" of {self.universe}"
-        notes = [f"{count_noun(self.n_observed, 'observed cell')}{of_universe}"]
+        universe = "" if self.universe is None else f" of {self.universe}"
+        notes = [f"{count_noun(self.n_observed, 'observed cell')}{universe}"]
         if self.weight_summary is not None:
             size = self.weight_summary.effective_sample_size
             notes.append(f"effective sample size {size:,.0f}")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unskew.data.estimation import TakenAsKnown
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult, Result
 from unskew.errors import UnknownNameError, UsageError
 from unskew.estimators.odds import Constraint
 from unskew.evaluation.result import Evaluation
@@ -236,7 +236,7 @@ def _describe_free_weights(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Robustness(Result):
+class Robustness(DrawableResult):
     """The difference of two models, and how wrong propensities may be until it changes sign."""
 
     kind: ClassVar[str] = "robustness"

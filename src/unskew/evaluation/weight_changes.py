@@ -400,10 +400,9 @@ class LeadRobustness:
                 "included."
             )
         text = (
-            f"{order[:1].upper()}{order[1:]} could flip if the odds of being logged were wrong by "
-            f"a factor of {self.flips_at:.3g} or more (1 is right), in the worst case for the "
-            "leader in which the weights keep their sum; sampling error is not included, so a "
-            "smaller factor can be enough."
+            f"{order[:1].upper()}{order[1:]} could flip if the odds that some cells are logged "
+            f"were wrong by a factor of {self.flips_at:.3g}, in the worst case. With sampling "
+            "error, a smaller factor can be enough."
         )
         if not sees_ratings:
             is_unsafe = self.flips_at < MEASURED_SELECTION

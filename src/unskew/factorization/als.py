@@ -91,7 +91,8 @@ class SweepingSolver(Solver[SweepState, Factors]):
     def advance(self, state: SweepState, /) -> SweepState:
         if not 1 <= state.momentum <= MAX_MOMENTUM:
             raise UsageError(
-                f"the momentum {state.momentum:g} of the checkpoint is not that of a fit.",
+                f"the momentum {state.momentum:g} of the checkpoint is impossible: the file is "
+                "damaged.",
                 parameter="checkpoint",
                 remedy="Delete the checkpoint, or choose another file.",
             )

@@ -91,8 +91,8 @@ def _require_position(source: FileSource, position: ReadPosition) -> None:
     is_right = all(type(each) is int and 0 <= each <= sys.maxsize for each in numbers)
     if not (is_right and isinstance(digest, str)):
         raise BadFileError(
-            f"the state says that {source.label} was read up to {dict(position)!r}, which is no "
-            "place in a file: the state file is damaged.",
+            f"the state says that {source.label} was read up to {dict(position)!r}, which is not "
+            "a position in a file: the state file is damaged.",
             where=source.label,
             remedy="Delete the state file, and count the log from its start.",
         )

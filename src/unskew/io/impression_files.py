@@ -46,7 +46,11 @@ class ImpressionColumns:
     """Further columns of numbers, such as target probabilities, and the argument of each."""
 
     def resolve(self, table: FileTable) -> dict[str, str]:
-        """By role: the names of the columns in the table.
+        """By role: the names of the columns in the table."""
+        return {role: table.find_column(role, name) for role, name in self.list_roles(table)}
+
+    def list_roles(self, table: FileTable) -> Iterator[tuple[str, str | None]]:
+        """The roles whose columns are read, and their names if they are given.
 
         Without a column of positions each request shows one item. Without columns of requests and
         positions each row is a request.
@@ -58,11 +62,9 @@ class ImpressionColumns:
         if not table.has_column_for("position"):
             optional.add("position")
             optional |= {"request"} if not table.has_column_for("request") else set()
-        return {
-            role: table.find_column(role, name)
-            for role, name in names.items()
-            if name is not None or role not in optional
-        }
+        for role, name in names.items():
+            if name is not None or role not in optional:
+                yield role, name
 
 
 def find_impression_problems(table: FileTable, columns: Mapping[str, str]) -> Iterator[FileProblem]:
@@ -135,7 +137,8 @@ def iterate_impressions(
 _ROLES = frozenset({*IDS, "position", "reward", "probability"})
 
 
-def _find_remedy(names: Mapping[str, str], column: str) -> str:
+def find_remedy(names: Mapping[str, str], column: str) -> str:
+    """What to do about a bad value of a column."""
     role = next((role for role, name in names.items() if name == column), "")
     return REMEDIES.get(role, "Correct the file, or leave out the whole request.")
 
@@ -151,7 +154,7 @@ def _read_rows(source: FileSource, columns: ImpressionColumns, rows_at_once: int
                 f"{table.name}, {problems[0].describe(table)}.",
                 parameter=problems[0].column,
                 where=table.locate(problems[0].first_row),
-                remedy=_find_remedy(names, problems[0].column),
+                remedy=find_remedy(names, problems[0].column),
             )
         rows: Rows = {role: table.columns[names[role]].ids() for role in IDS if role in names}
         rows |= {

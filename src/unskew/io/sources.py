@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias, cast
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from unskew.errors import BadFileError, MissingExtraError, UsageError
@@ -84,8 +85,12 @@ class RemotePath:
 
     def _read(self) -> bytes:
         if self.scheme in WEB:
-            with urllib.request.urlopen(self.address, timeout=TIMEOUT) as answer:
-                return cast(bytes, answer.read())
+            try:
+                with urllib.request.urlopen(self.address, timeout=TIMEOUT) as answer:
+                    return cast(bytes, answer.read())
+            except HTTPError as error:
+                error.close()  # it is the open answer of the server
+                raise
         require_package("fsspec", extra="remote", purpose=f"reading {self.address}")
         import fsspec
 

@@ -53,8 +53,8 @@ def sum_by_code(columns: Matrix, code: IntVector, n: int, factor: Vector | None 
             if starts is None:
                 total += np.bincount(codes, weights=values, minlength=n)
             else:
-                of_runs = np.add.reduceat(values, starts)
-                total += np.bincount(codes[starts], weights=of_runs, minlength=n)
+                run_sums = np.add.reduceat(values, starts)
+                total += np.bincount(codes[starts], weights=run_sums, minlength=n)
     return sums
 
 

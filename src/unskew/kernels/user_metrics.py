@@ -208,15 +208,15 @@ def _sum_precisions(weight: Vector, above: IntVector, equal: IntVector, top: int
     while first < weight.size and above[first] < top:
         last = _end_of_tie(above, first)
         size = equal[first]
-        of_one, of_two = 0.0, 0.0
+        place_factor, pair_factor = 0.0, 0.0
         for offset in range(min(size, top - above[first])):
-            of_one += 1.0 / (above[first] + offset + 1)
-            of_two += offset / (above[first] + offset + 1.0)
+            place_factor += 1.0 / (above[first] + offset + 1)
+            pair_factor += offset / (above[first] + offset + 1.0)
         tied = weight[first:last]
         both = tied.sum()
-        total += both * (1.0 + before) * of_one / size
+        total += both * (1.0 + before) * place_factor / size
         if size > 1:
-            total += (both * both - (tied * tied).sum()) * of_two / size / (size - 1)
+            total += (both * both - (tied * tied).sum()) * pair_factor / size / (size - 1)
         before += both
         first = last
     return total

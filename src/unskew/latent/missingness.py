@@ -286,8 +286,12 @@ class DependsOnRatingAndItem(DependsOnRating):
         return effects
 
     def log_prior(self, effects: SelectionEffects, /) -> float:
-        of_items = -float(np.square(effects.item).sum()) / (2 * ITEM_VARIANCE)
-        return of_items if self.prior is None else of_items + self.prior.log_density(effects.value)
+        item_density = -float(np.square(effects.item).sum()) / (2 * ITEM_VARIANCE)
+        return (
+            item_density
+            if self.prior is None
+            else item_density + self.prior.log_density(effects.value)
+        )
 
     def _log_posterior(
         self, effects: SelectionEffects, observed: Matrix, unobserved: Matrix

@@ -376,7 +376,7 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         for name in parts.keys() & set(NOISE_PARTS):
             parts[name] = parts[name] - parts[name].mean()
         if "constant" in parts:
-            parts["constant"] = float(parts["constant"])
+            parts["constant"] = float(parts["constant"])  # an array without axes otherwise
         return replace(self.center, **parts)
 
 

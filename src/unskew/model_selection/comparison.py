@@ -16,7 +16,7 @@ from scipy import special
 from unskew.data.checks import float_array
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult
 from unskew.errors import (
     BadPredictionError,
     UnknownNameError,
@@ -65,7 +65,7 @@ SEARCH_METRICS = ("mse", "mae")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class LearnerComparison(Result):
+class LearnerComparison(DrawableResult):
     """The result of :func:`compare_learners`: a row for each test, metric and learner."""
 
     kind: ClassVar[str] = "learners"
@@ -389,7 +389,7 @@ def _contenders(learners: Mapping[str, Any]) -> dict[str, Learner]:
     for name in ADDED:
         if name in learners:
             raise UsageError(
-                f"{name!r} is a row of every table.",
+                f"{name!r} is the name of a row that every comparison has.",
                 parameter="learners",
                 value=name,
                 remedy="Give the learner another name.",

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from unskew.data.ratings import Ratings
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult
 from unskew.errors import UsageError
 from unskew.estimators.estimate import Estimate, Interval
 from unskew.estimators.intervals import adjust_p_values
@@ -57,7 +57,7 @@ FEW_DRAWS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Leaderboard(Result):
+class Leaderboard(DrawableResult):
     """The result of :func:`rank_learners`: a row for each protocol, metric and learner."""
 
     kind: ClassVar[str] = "leaderboard"
@@ -389,7 +389,9 @@ def _protocol_rows(
 ) -> list[Row]:
     """The rows of one protocol and metric, the least error first."""
     fits = {name: [trial.fits[protocol.name, name] for trial in trials] for name in learners}
-    predictions = {name: [fit.prediction for fit in of_name] for name, of_name in fits.items()}
+    predictions = {
+        name: [fit.prediction for fit in learner_fits] for name, learner_fits in fits.items()
+    }
     predictions[BEST_CONSTANT] = [_best_constant(trial, protocol, metric) for trial in trials]
     errors = np.array(
         [_test_errors(trials, protocol, each, metric) for each in predictions.values()]

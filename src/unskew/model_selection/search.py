@@ -10,7 +10,7 @@ import numpy as np
 
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
-from unskew.data.result import Result
+from unskew.data.result import DrawableResult
 from unskew.errors import UsageError
 from unskew.estimators.point import find_estimator
 from unskew.factorization.engine import BatchEngine, Engine
@@ -61,7 +61,7 @@ from unskew.types import RandomState
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CrossValidation(Result):
+class CrossValidation(DrawableResult):
     """The result of :func:`cross_validate`: the best settings, and the scores of all."""
 
     kind: ClassVar[str] = "cross_validation"
@@ -232,14 +232,14 @@ def cross_validate(
     tried = {name: list(values) for name, values in grid.items()}
     with recorded_warnings() as caught, single_blas_thread(), Workers(n_threads) as workers:
         scorer = FoldScorer(
-            model,
-            folds,
-            metric,
-            estimator,
-            criterion.higher_is_better,
-            workers,
-            track,
-            fold_engine if fits_at_once else None,
+            model=model,
+            folds=folds,
+            metric=metric,
+            estimator=estimator,
+            higher_is_better=criterion.higher_is_better,
+            workers=workers,
+            track=track,
+            engine=fold_engine if fits_at_once else None,
         )
         if halving:
             scorer.score_by_halving(contenders)

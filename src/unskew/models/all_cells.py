@@ -160,14 +160,14 @@ class AllCellsLoss:
             by_user = self._scale_penalty(by_user, log.n_items)
             by_item = self._scale_penalty(by_item, log.n_users)
         return Objective(
-            by_user,
-            by_item,
-            n_factors,
-            "none",
-            Penalty(ridge),
-            workers,
-            self.unobserved_weight,
-            constant,
+            by_user=by_user,
+            by_item=by_item,
+            n_factors=n_factors,
+            offsets="none",
+            penalty=Penalty(ridge),
+            workers=workers,
+            unobserved_weight=self.unobserved_weight,
+            constant=constant,
         )
 
     def split_off_unobserved(self) -> tuple[Vector, Vector, float]:

@@ -89,7 +89,7 @@ class BalancedFactorization(RatingFactorization):
         None, Instance(MatrixFactorization, allow_none=True)
     )
     weighting: Weighting = setting("dr-jl", OneOf(tuple(WEIGHTINGS)))
-    n_rounds: int = setting(3, WholeNumber(least=1))
+    n_rounds: int = setting(1, WholeNumber(least=1))
     propensities_: Vector = field(init=False)
     imputed_: Factors = field(init=False)
 

@@ -198,8 +198,8 @@ def _add_log(model: FactorRecommender, log: Ratings, added: Vector) -> Vector:
             remedy="Pass new ratings only, or fit again.",
         )
     old = model.factors_.item_offset
-    users, user_code = append_ids(log.users, model.users_)
-    items, item_code = append_ids(log.items, model.items_)
+    users, user_code = append_ids(log.users, model.users_, "user")
+    items, item_code = append_ids(log.items, model.items_, "item")
     seen = model.seen_starts_, model.seen_items_
     cells = user_code[log.user], item_code[log.item]
     model.seen_starts_, model.seen_items_ = join_seen(seen, users.size, items.size, *cells)

@@ -55,7 +55,7 @@ class CalibratedDoublyRobust(RatingFactorization):
     ----------
     imputer
         The factorisation G, not fitted; by default ``MatrixFactorization()``.
-    n_experts
+    n_groups
         The number of groups of users. 1 calibrates all users at once.
 
     Attributes
@@ -70,7 +70,7 @@ class CalibratedDoublyRobust(RatingFactorization):
 
     _: KW_ONLY
     imputer: MatrixFactorization | None = setting(None)
-    n_experts: int = setting(4, WholeNumber(least=1))
+    n_groups: int = setting(4, WholeNumber(least=1))
     weight_transform: WeightTransform | None = setting(None)
     imputed_: Factors = field(init=False)
     propensities_: Vector = field(init=False)
@@ -94,8 +94,8 @@ class CalibratedDoublyRobust(RatingFactorization):
         self._check_settings()
         Instance(MatrixFactorization, allow_none=True)("imputer", self.imputer)
         original = self._read_propensities(log, propensities, purpose="calibrate")
-        group = group_users(log, self.n_experts)
-        self.odds_factors_ = calibrate_odds(log, 1 / original - 1, group, self.n_experts)
+        group = group_users(log, self.n_groups)
+        self.odds_factors_ = calibrate_odds(log, 1 / original - 1, group, self.n_groups)
         self.propensities_ = 1 / (1 + self.odds_factors_[group[log.user]] * (1 / original - 1))
         weight = transform_weights(1 / self.propensities_, self.weight_transform)
         parts = HeldOutParts.draw(log, self.random_state)
@@ -122,7 +122,7 @@ class CalibratedDoublyRobust(RatingFactorization):
                 imputation.held_out - mean,
                 np.minimum(weight, np.quantile(weight, CLIP_QUANTILE))[rows],
                 group[log.user[rows]],
-                self.n_experts,
+                self.n_groups,
             )
             self.imputed_ = apply_lines(imputation.factors, mean, self.lines_[group])
             fit = fit_correction(self, log, weight, self.imputed_, workers, report)
@@ -148,10 +148,10 @@ def calibrate_odds(
     The odds that the cell of a rating stays unobserved are (1 - P) / P = 1 / P - 1. A group without
     ratings, or whose P are all 1, keeps its odds.
     """
-    of_rating = group[log.user]
+    group_of_rating = group[log.user]
     n_cells = np.bincount(group, minlength=n_groups) * float(log.n_items)
-    unobserved = n_cells - np.bincount(of_rating, minlength=n_groups)
-    total = np.bincount(of_rating, weights=unobserved_odds, minlength=n_groups)
+    unobserved = n_cells - np.bincount(group_of_rating, minlength=n_groups)
+    total = np.bincount(group_of_rating, weights=unobserved_odds, minlength=n_groups)
     can_move = (total > 0) & (unobserved > 0)
     return np.where(can_move, unobserved / np.where(can_move, total, 1.0), 1.0)
 

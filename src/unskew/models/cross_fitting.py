@@ -36,28 +36,30 @@ class LogParts:
         number = np.random.default_rng(random_state).permutation(len(log)) % n_parts
         return cls(number, n_parts)
 
-    def leave_out(self, part: int) -> BoolVector:
-        """The ratings that a fit may see which leaves this part out."""
+    def exclude(self, part: int) -> BoolVector:
+        """The ratings of all other parts; all ratings if there is only one part."""
         if self.n_parts == 1:
             return np.ones(self.number.size, bool)
         return np.asarray(self.number != part)
 
-    def balance_features(self, of_fit: Callable[[BoolVector], BalanceFeatures]) -> BalanceFeatures:
+    def balance_features(
+        self, find_features: Callable[[BoolVector], BalanceFeatures]
+    ) -> BalanceFeatures:
         """Each rating has the features of the fit that has not seen it.
 
-        ``of_fit`` fits to the ratings that it is given, and returns its features of the whole log.
-        With propensities that are right, the weighted sum over a part estimates the sum over all
-        cells of the same function, because the function does not depend on the part.
+        ``find_features`` fits to the ratings that it gets, and returns its features of the whole
+        log. With propensities that are right, the weighted sum over a part estimates the sum over
+        all cells of the same function, because the function does not depend on the part.
         """
-        features = [of_fit(self.leave_out(part)) for part in range(self.n_parts)]
+        features = [find_features(self.exclude(part)) for part in range(self.n_parts)]
         shares = np.bincount(self.number, minlength=self.n_parts) / self.number.size
         totals = np.sum([s * each.totals for s, each in zip(shares, features, strict=True)], axis=0)
         on_log = self.pick([each.on_log for each in features])
         return BalanceFeatures(on_log, totals, features[0].n_cells, features[0].smallest)
 
-    def pick(self, of_parts: list[Matrix]) -> Matrix:
+    def pick(self, matrices: list[Matrix]) -> Matrix:
         """The rows of each part from the matrix of the fit that has left it out."""
-        rows = of_parts[0].copy()
+        rows = matrices[0].copy()
         for part in range(1, self.n_parts):
-            rows[self.number == part] = of_parts[part][self.number == part]
+            rows[self.number == part] = matrices[part][self.number == part]
         return rows

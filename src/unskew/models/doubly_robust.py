@@ -374,14 +374,14 @@ class DoublyRobustFactorization(RatingFactorization):
         solved = solution.parameters
         factors = solved.plus(imputed) if self.penalizes == "correction" else solved
         finished = _Round(
-            number,
-            imputed,
-            imputed_on_log,
-            weight,
-            solved,
-            factors,
-            penalty,
-            solution.stop_reason,
+            number=number,
+            imputed=imputed,
+            imputed_on_log=imputed_on_log,
+            weight=weight,
+            solved=solved,
+            factors=factors,
+            penalty=penalty,
+            stop_reason=solution.stop_reason,
         )
         return finished, history
 
@@ -396,8 +396,8 @@ class DoublyRobustFactorization(RatingFactorization):
                 initial_factors=None,
                 is_part=True,
             )
-            found, _ = self._run_round(rest, None, workers, None, None)
-            return BalanceFeatures.of_predictions(training.log, found.factors)
+            fitted, _ = self._run_round(rest, None, workers, None, None)
+            return BalanceFeatures.of_predictions(training.log, fitted.factors)
 
         return LogParts.draw(training.log, self.random_state).balance_features(of_fit)
 

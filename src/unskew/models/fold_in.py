@@ -15,7 +15,7 @@ import numpy as np
 
 from unskew.data.cells import cell_numbers, user_and_item
 from unskew.data.factors import Factors
-from unskew.data.ids import Ids, find_codes, format_id
+from unskew.data.ids import Ids, describe_id_types, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownIdError
 from unskew.factorization.objective import Objective, SortedCells, name_unsolved_rows
@@ -69,7 +69,7 @@ def find_known(ids: Ids, vocabulary: Ids, side: Side) -> IntVector:
         first = ids[int((codes < 0).argmax())]
         raise UnknownIdError(
             f"{int((codes < 0).sum())} of {codes.size} {side}s were not in the log of the fit; the "
-            f"first is {format_id(first)}.",
+            f"first is {format_id(first)}{describe_id_types(ids, vocabulary)}.",
             parameter="log",
             value=first,
             remedy=f"Drop their ratings, or add these {side}s first.",
@@ -94,7 +94,7 @@ def add_rows(
     old_rows = model.factors_.user_side if side == "user" else model.factors_.item_side
     if not keep_known:
         vocabulary, old_rows = vocabulary[:0], (old_rows[0][:0], old_rows[1][:0])
-    all_ids, code = append_ids(ids, vocabulary)
+    all_ids, code = append_ids(ids, vocabulary, side)
     factors, offset = (
         _place_rows(old, added, code, all_ids.size)
         for old, added in zip(old_rows, rows, strict=True)
@@ -118,8 +118,19 @@ def add_rows(
     return added_model
 
 
-def append_ids(ids: Ids, vocabulary: Ids) -> tuple[Ids, IntVector]:
-    """The vocabulary followed by the new ids, and the code of each id in it."""
+def append_ids(ids: Ids, vocabulary: Ids, side: Side) -> tuple[Ids, IntVector]:
+    """The vocabulary followed by the new ids, and the code of each id in it.
+
+    Text after numbers is an error: it would turn all ids of the model into text.
+    """
+    other_type = describe_id_types(ids, vocabulary)
+    if other_type:
+        raise UnknownIdError(
+            f"the {side} {format_id(ids[0])} has another type than those of the fit{other_type}.",
+            parameter="log",
+            value=ids[0],
+            remedy="Use ids of the same type.",
+        )
     code = find_codes(ids, vocabulary)
     is_new = code < 0
     code = np.where(is_new, vocabulary.size + np.cumsum(is_new) - 1, code)

@@ -134,11 +134,11 @@ def find_imputation_weight(
         error = 0.0
         for part in range(parts.n_used):
             is_left = parts.number != part
-            rest, rated = log.take(is_left), log.take(~is_left)
+            rest, held_out = log.take(is_left), log.take(~is_left)
             rest_weight = weight[is_left] / is_left.mean()
             ridges = find_offset_ridges(rest, rest_weight)
-            prediction = fit_offsets(rest, rest_weight, *ridges, predicts=rated)
-            error += float((1 / propensity[~is_left]) @ np.square(rated.rating - prediction))
+            prediction = fit_offsets(rest, rest_weight, *ridges, predicts=held_out)
+            error += float((1 / propensity[~is_left]) @ np.square(held_out.rating - prediction))
         return error
 
     name, is_clipped = min(dict.fromkeys(candidates), key=held_out_error)

@@ -95,7 +95,7 @@ class KernelBalancedFactorization(RatingFactorization):
         None, Instance(MatrixFactorization, allow_none=True)
     )
     n_kernels: int = setting(10, WholeNumber(least=1))
-    n_rounds: int = setting(2, WholeNumber(least=1))
+    n_rounds: int = setting(1, WholeNumber(least=1))
     propensities_: Vector = field(init=False)
     ridge_: float = field(init=False)
     imputed_: Factors = field(init=False)
@@ -173,7 +173,7 @@ class KernelBalancedFactorization(RatingFactorization):
         parts = LogParts.draw(log, self.random_state)
         centers = rng.choice(len(log), min(N_CANDIDATES, len(log)), replace=False)
         fits = [
-            self._fit_part(log, propensity, parts.leave_out(part), penalty, workers)
+            self._fit_part(log, propensity, parts.exclude(part), penalty, workers)
             for part in range(parts.n_parts)
         ]
         kernels = [
@@ -183,12 +183,14 @@ class KernelBalancedFactorization(RatingFactorization):
         rows = np.arange(len(log))
         if rows.size > MAX_CELLS:
             rows = np.sort(rng.choice(len(log), MAX_CELLS, replace=False))
-        some, sample = log.take(rows), replace(parts, number=parts.number[rows])
-        error = sample.pick([fit.errors(some)[:, None] for fit in fits])[:, 0]
-        columns = sample.pick([each.evaluate(some.user, some.item) for each in kernels])
+        subset, sample = log.take(rows), replace(parts, number=parts.number[rows])
+        error = sample.pick([fit.errors(subset)[:, None] for fit in fits])[:, 0]
+        columns = sample.pick([each.evaluate(subset.user, subset.item) for each in kernels])
         chosen = choose_functions(columns, error, 1 / original[rows], self.n_kernels)
-        of_fit = iter(BalanceFeatures.of_kernels(log, each.take(chosen)) for each in kernels)
-        return parts.balance_features(lambda _: next(of_fit))
+        features_of_fits = iter(
+            BalanceFeatures.of_kernels(log, each.take(chosen)) for each in kernels
+        )
+        return parts.balance_features(lambda _: next(features_of_fits))
 
     def _fit_part(
         self,

@@ -381,23 +381,23 @@ class MatrixFactorization(RatingFactorization):
         with self._show_steps() as report:
             result = engine.fit_frame(
                 FrameFitRequest(
-                    frame,
-                    propensity,
-                    self.n_factors,
-                    self.offsets,
-                    self._fixed_penalty,
-                    self.normalize,
-                    self.relevance_threshold,
-                    self.dtype,
-                    self.solver,
-                    initial_factors,
-                    self.random_state,
-                    self.max_iter,
-                    self.tol,
-                    lambda arrays: self._make_checkpoint(
+                    frame=frame,
+                    propensity=propensity,
+                    n_factors=self.n_factors,
+                    offsets=self.offsets,
+                    penalty=self._fixed_penalty,
+                    normalize=self.normalize,
+                    relevance_threshold=self.relevance_threshold,
+                    dtype=self.dtype,
+                    solver=self.solver,
+                    initial_factors=initial_factors,
+                    random_state=self.random_state,
+                    max_iter=self.max_iter,
+                    tol=self.tol,
+                    make_checkpoint=lambda arrays: self._make_checkpoint(
                         *checkpoint, *arrays, shape=(0, 0), start=initial_factors
                     ),
-                    report,
+                    report=report,
                 )
             )
         is_naive, n_cells = propensity is None, result.universe.n_cells
@@ -417,18 +417,18 @@ class MatrixFactorization(RatingFactorization):
     ) -> FitRequest:
         """A fit with the settings of this model, for an engine."""
         return FitRequest(
-            log,
-            weight,
-            self.n_factors,
-            self.offsets,
-            penalty,
-            self._loss_name,
-            self.dtype,
-            make_start,
-            self.max_iter,
-            self.tol,
-            checkpoint,
-            report,
+            log=log,
+            weight=weight,
+            n_factors=self.n_factors,
+            offsets=self.offsets,
+            penalty=penalty,
+            loss=self._loss_name,
+            dtype=self.dtype,
+            make_start=make_start,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            checkpoint=checkpoint,
+            report=report,
         )
 
     def _fit_locally(self, request: FitRequest) -> FitResult:
@@ -506,16 +506,16 @@ class MatrixFactorization(RatingFactorization):
 
         def fit(part: Ratings, weight: Vector, penalty: Penalty, start: Factors | None) -> Factors:
             request = FitRequest(
-                part,
-                weight,
-                self.n_factors,
-                "none" if self.offsets == "none" else "regularized",
-                penalty,
-                "squared",
-                self.dtype,
-                lambda mean: start or self._random_start(part, mean),
-                SEARCH_STEPS,
-                SEARCH_TOL,
+                log=part,
+                weight=weight,
+                n_factors=self.n_factors,
+                offsets="none" if self.offsets == "none" else "regularized",
+                penalty=penalty,
+                loss="squared",
+                dtype=self.dtype,
+                make_start=lambda mean: start or self._random_start(part, mean),
+                max_iter=SEARCH_STEPS,
+                tol=SEARCH_TOL,
                 checkpoint=None,
                 report=None,
             )

@@ -66,6 +66,8 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
 
     ``mechanism="mar"``, the default, maximizes the sum of log P(Y) alone. It corrects no selection,
     so where people rate what they like it is worse than :data:`OffsetsOnly` with propensities.
+    ``"mnar"`` corrects it as far as observation follows the rating: on Coat, where the published
+    propensities follow users and coats, its default is worse as well (1.16, not 1.12).
     Predictions are those of an unobserved
     cell: with ``"mnar"`` the distribution is P(r) P(O = 0 | r) over its sum, also for the cells of
     the log.

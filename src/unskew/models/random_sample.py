@@ -154,15 +154,15 @@ class PooledRatings:
         cls, log: Ratings, propensities: PropensitiesLike | None, mcar: Ratings | None
     ) -> PooledRatings:
         equal = len(log) / log.n_cells
-        of_log = np.full(len(log), equal)
+        log_propensities = np.full(len(log), equal)
         if propensities is not None:
-            of_log = as_propensities(log, propensities).values
+            log_propensities = as_propensities(log, propensities).values
         if mcar is None:
-            return cls(log, np.zeros(len(log), dtype=bool), of_log, 0.0)
+            return cls(log, np.zeros(len(log), dtype=bool), log_propensities, 0.0)
         sample = find_cells_of(mcar, log)
-        of_sample = np.full(len(sample), equal)
+        sample_propensities = np.full(len(sample), equal)
         if propensities is not None:
-            of_sample = _predict_sample(sample, log, propensities)
+            sample_propensities = _predict_sample(sample, log, propensities)
         joint = replace(
             log,
             user=np.concatenate([log.user, sample.user]),
@@ -173,7 +173,7 @@ class PooledRatings:
             part=None,
         )
         is_random = np.repeat([False, True], [len(log), len(sample)])
-        both = np.concatenate([of_log, of_sample])
+        both = np.concatenate([log_propensities, sample_propensities])
         return cls(joint, is_random, both, len(sample) / log.n_cells)
 
     def weigh(self, trust: float) -> tuple[Ratings, Vector]:

@@ -104,20 +104,20 @@ class WeightedFactorization(AllCellsRecommender):
         loss = self._make_loss(log, propensity)
         rating, weight, constant = loss.split_off_unobserved()
         request = FitRequest(
-            replace(loss.log, rating=rating),
-            weight,
-            self.n_factors,
-            "none",
-            Penalty(self.ridge),
-            "squared",
-            self.dtype,
-            lambda _: start,
-            self.max_iter,
-            self.tol,
-            checkpoint,
-            report,
-            loss.unobserved_weight,
-            constant,
+            log=replace(loss.log, rating=rating),
+            weight=weight,
+            n_factors=self.n_factors,
+            offsets="none",
+            penalty=Penalty(self.ridge),
+            loss="squared",
+            dtype=self.dtype,
+            make_start=lambda _: start,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            checkpoint=checkpoint,
+            report=report,
+            unobserved_weight=loss.unobserved_weight,
+            constant=constant,
         )
         return engine.run(request).solution
 

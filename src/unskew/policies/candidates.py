@@ -254,7 +254,15 @@ def _build(
     rows = np.where(slots >= 0, candidate_rows[slots], -1)
     kept = {name: column[order] for name, column in columns.items()}
     return RequestCandidates(
-        group, starts, user[order], item[order], items, shown.users, rows, kept, note
+        group=group,
+        starts=starts,
+        user=user[order],
+        item=item[order],
+        items=items,
+        users=shown.users,
+        shown=rows,
+        columns=kept,
+        note=note,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from unskew.errors import PropensityWarning
 from unskew.policies.columns import RequestColumns
 from unskew.policies.terms import Column, Term, TermSums, total
+from unskew.tables import join_words
 from unskew.types import Vector
 
 MAX_ERRORS = 4.0
@@ -125,16 +126,16 @@ def make_checks(sums: TermSums, summaries: Mapping[str, Vector]) -> tuple[Weight
         mean = estimate.of(index, level=LEVEL)
         checks.append(
             WeightCheck(
-                policy,
-                kind,
-                int(position) or None,
-                mean.value,
-                mean.std_error,
-                mean.value - MAX_ERRORS * mean.std_error,
-                mean.high,
-                int(n_positive),
-                float(total**2 / squares) if squares > 0 else 0.0,
-                float(largest),
+                policy=policy,
+                weight=kind,
+                position=int(position) or None,
+                mean=mean.value,
+                std_error=mean.std_error,
+                low=mean.value - MAX_ERRORS * mean.std_error,
+                high=mean.high,
+                n_positive=int(n_positive),
+                effective=float(total**2 / squares) if squares > 0 else 0.0,
+                largest=float(largest),
             )
         )
     return tuple(checks)
@@ -142,13 +143,19 @@ def make_checks(sums: TermSums, summaries: Mapping[str, Vector]) -> tuple[Weight
 
 def describe_reordered(checks: Sequence[WeightCheck], policies: Sequence[str]) -> Iterator[str]:
     """Which of the policies give all examination of each request to the items that it showed."""
-    for check in checks:
-        is_equal = max(abs(check.mean - 1), check.std_error) <= ROUNDING
-        if check.policy in policies and check.weight == "exposure" and is_equal:
-            yield (
-                f"{check.policy!r} shows in each request the same items as the log: its value is "
-                "wrong if its positions are places among the shown items of a longer ranking"
-            )
+    equal = [
+        repr(check.policy)
+        for check in checks
+        if check.policy in policies
+        and check.weight == "exposure"
+        and max(abs(check.mean - 1), check.std_error) <= ROUNDING
+    ]
+    if equal:
+        verb, their = ("shows", "its") if len(equal) == 1 else ("show", "their")
+        yield (
+            f"{join_words(equal)} {verb} in each request the same items as the log, which is wrong "
+            f"if {their} positions are places among the shown items of a longer ranking"
+        )
 
 
 def explain_check(

@@ -106,18 +106,18 @@ def evaluate_policies(
             value=transform,
         )
     plan = PolicyPlan(
-        check_targets(targets),
-        None if estimators is None else list_estimators(estimators),
-        candidates,
-        exclude,
-        logging,
-        None if examination is None else read_examination(examination),
-        regression,
-        slot_worth,
-        cluster,
-        level,
-        transform,
-        find_curve(examination),
+        targets=check_targets(targets),
+        estimators=None if estimators is None else list_estimators(estimators),
+        candidates=candidates,
+        exclude=exclude,
+        logging=logging,
+        examination=None if examination is None else read_examination(examination),
+        regression=regression,
+        slot_worth=slot_worth,
+        cluster=cluster,
+        level=level,
+        transform=transform,
+        curve=find_curve(examination),
     )
     result = plan.evaluate([shown])
     result.warn()

@@ -63,14 +63,14 @@ class ClickTable:
         """Count by cell and position the impressions and clicks of cells shown at two or more."""
         codes = _number_cells(shown, cell)
         n_slots = shown.n_slots
-        entry, example, of_entry = np.unique(
+        entry, example, entry_of_row = np.unique(
             codes * n_slots + (shown.position - 1), return_index=True, return_inverse=True
         )
         row = np.append(0, np.cumsum(np.diff(entry // n_slots) > 0))
         positions, column = np.unique(entry % n_slots + 1, return_inverse=True)
         shape = (int(row[-1]) + 1, positions.size)
-        counts = np.bincount(of_entry).astype(float)
-        clicks = np.bincount(of_entry, weights=shown.reward)
+        counts = np.bincount(entry_of_row).astype(float)
+        clicks = np.bincount(entry_of_row, weights=shown.reward)
         group = np.arange(shape[0])
         if cluster != "cell":
             group[row] = getattr(shown, cluster)[example]
@@ -179,8 +179,8 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
     def negative_log_likelihood(free: Vector) -> tuple[float, Vector]:
         log_examination = np.append(0.0, free)
         share, log_total = table.share_positions(log_examination)
-        of_clicks = log_examination[table.clicks.indices]
-        value = table.clicks.data @ of_clicks - table.clicks_of_cell @ log_total
+        click_examination = log_examination[table.clicks.indices]
+        value = table.clicks.data @ click_examination - table.clicks_of_cell @ log_total
         return -value, -table.sum_by_position(table.clicks.data - clicks_of_entry * share)[1:]
 
     def hessian(free: Vector) -> Matrix:
@@ -211,7 +211,7 @@ def estimate_conditional(table: ClickTable) -> tuple[Vector, Matrix]:
     return log_examination, np.pad(influence, ((0, 0), (1, 0)))
 
 
-def leave_out_clusters(table: ClickTable, log_examination: Vector, influence: Matrix) -> Matrix:
+def remove_clusters(table: ClickTable, log_examination: Vector, influence: Matrix) -> Matrix:
     """The influence H^-1 (I - H_g H^-1)^-1 S_g, where H_g is not small.
 
     It is NaN for positions that are not identified without the cluster. ``influence`` is that of
@@ -234,8 +234,8 @@ def leave_out_clusters(table: ClickTable, log_examination: Vector, influence: Ma
     leverage = np.bincount(part.cluster, part.clicks_of_cell * trace, table.n_clusters)
     adjusted = influence.copy()
     for cluster in np.flatnonzero(leverage > SMALL_LEVERAGE):
-        own = _find_hessian(part.take(part.cluster == cluster), log_examination)
-        left, rest, right = np.linalg.svd(np.eye(len(inverse)) - inverse @ own)
+        cluster_hessian = _find_hessian(part.take(part.cluster == cluster), log_examination)
+        left, rest, right = np.linalg.svd(np.eye(len(inverse)) - inverse @ cluster_hessian)
         is_lost = rest < SMALLEST_REST
         scale = np.divide(1, rest, out=np.zeros_like(rest), where=~is_lost)
         moved = right.T @ (scale * (left.T @ influence[cluster, 1:]))
@@ -267,21 +267,23 @@ def sum_influence(
     H^-1 (r - g_c th_l) (1{k = l} - p_ck). Over a cell, these sum to its score. ``cluster`` is the
     code of each row; a cluster may have rows of any cells.
     """
-    _, of_row = np.unique(_number_cells(shown, cell), return_inverse=True)
+    _, cell_of_row = np.unique(_number_cells(shown, cell), return_inverse=True)
     _, column = np.unique(shown.position, return_inverse=True)
-    n_cells, n_positions = int(of_row.max()) + 1, log_examination.size
+    n_cells, n_positions = int(cell_of_row.max()) + 1, log_examination.size
     examined = np.exp(log_examination)[column]
     shape = (n_cells, n_positions)
-    expected = sparse.csr_array((examined, (of_row, column)), shape=shape)
-    total = np.bincount(of_row, weights=examined)
-    clicks = np.bincount(of_row, weights=shown.reward)
+    expected = sparse.csr_array((examined, (cell_of_row, column)), shape=shape)
+    total = np.bincount(cell_of_row, weights=examined)
+    clicks = np.bincount(cell_of_row, weights=shown.reward)
     shares = sparse.csr_array(expected.multiply(1 / total[:, None]))
     weights = sparse.csr_array(shares.multiply(clicks[:, None]))
     hessian = np.diag(weights.sum(axis=0)) - (shares.T @ weights).toarray()
-    residual = shown.reward - (clicks / total)[of_row] * examined
+    residual = shown.reward - (clicks / total)[cell_of_row] * examined
     at_position = sparse.csr_array((residual, (cluster, column)), shape=(n_clusters, n_positions))
-    of_cell = sparse.csr_array((residual, (cluster, of_row)), shape=(n_clusters, n_cells))
-    scores = (at_position - of_cell @ shares).toarray()[:, 1:]
+    cell_residuals = sparse.csr_array(
+        (residual, (cluster, cell_of_row)), shape=(n_clusters, n_cells)
+    )
+    scores = (at_position - cell_residuals @ shares).toarray()[:, 1:]
     influence = np.linalg.solve(hessian[1:, 1:], scores.T).T
     return np.pad(influence, ((0, 0), (1, 0)))
 

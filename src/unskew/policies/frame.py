@@ -293,15 +293,15 @@ class SumQuery:
     def read(self, table: Table, totals: RowTotals) -> PolicySums:
         """The sums of estimators and checks, from the fetched table."""
         return PolicySums(
-            {name: read_terms(table, each) for name, each in self.estimators.items()},
-            read_terms(table, self.checks),
-            {label: read_summary(table, each) for label, each in self.summaries.items()},
-            int(table["n_requests"].sum()),
-            totals.n_rows,
-            totals.n_slots,
-            totals.has_binary_rewards,
-            totals.rewards,
-            tuple(self.plan.describe_assumptions()),
+            estimators={name: read_terms(table, each) for name, each in self.estimators.items()},
+            checks=read_terms(table, self.checks),
+            weights={label: read_summary(table, each) for label, each in self.summaries.items()},
+            n_requests=int(table["n_requests"].sum()),
+            n_impressions=totals.n_rows,
+            n_slots=totals.n_slots,
+            has_binary_rewards=totals.has_binary_rewards,
+            rewards=totals.rewards,
+            notes=tuple(self.plan.describe_assumptions()),
         )
 
 

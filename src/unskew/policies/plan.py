@@ -228,18 +228,18 @@ class PolicyPlan:
             for name, term, weight in list_weight_terms(target, plain, self.weight_kinds()):
                 check_terms[name], weights[name] = [term], weight
         return PolicySums(
-            by_estimator,
-            TermSums.of(check_terms, user, users),
-            summarize_weights(weights),
-            shown.n_requests,
-            len(shown),
-            shown.n_slots,
-            bool(np.isin(shown.reward, (0.0, 1.0)).all()),
-            (float(shown.reward.min()), float(shown.reward.max())),
-            self._list_notes(columns),
-            shifted,
-            self._add_up_kind(shown, user, users),
-            shown.probability_is,
+            estimators=by_estimator,
+            checks=TermSums.of(check_terms, user, users),
+            weights=summarize_weights(weights),
+            n_requests=shown.n_requests,
+            n_impressions=len(shown),
+            n_slots=shown.n_slots,
+            has_binary_rewards=bool(np.isin(shown.reward, (0.0, 1.0)).all()),
+            rewards=(float(shown.reward.min()), float(shown.reward.max())),
+            notes=self._list_notes(columns),
+            shifted=shifted,
+            kind=self._add_up_kind(shown, user, users),
+            stated_kind=shown.probability_is,
         )
 
     def _add_up_kind(

@@ -20,7 +20,7 @@ from unskew.policies.examination import (
     estimate_all_pairs,
     estimate_conditional,
     estimate_swaps,
-    leave_out_clusters,
+    remove_clusters,
     require_identified,
     sum_influence,
 )
@@ -117,18 +117,19 @@ class ExaminationCurve(Result):
             f"{count_noun(self.n_impressions, 'impression')} and "
             f"{count_noun(self.n_clicks, 'click')}, of which {self.n_informative:,.0f} on what was "
             f"shown at several positions; {self.level:.0%} intervals{cluster}",
-            *self._explain_missing_errors(),
             "right if users click what they examine and find relevant, independently of the items "
             f"around it, and if where an item is shown {self._describe_placement()}",
+            *self._explain_missing_errors(),
         ]
 
     def _explain_missing_errors(self) -> Iterator[str]:
         (without,) = np.nonzero(np.isnan(np.diag(self.log_covariance)))
         if without.size:
-            listed = join_words([f"{position}" for position in self.positions[without]])
+            listed = join_words([str(position) for position in self.positions[without]])
+            are = f"position {listed} is" if without.size == 1 else f"positions {listed} are"
             yield (
-                f"no interval for position {listed}: a single {self.cluster} connects it with the "
-                "others, so its error is unknown; if users are independent, cluster by user"
+                f"no interval where the error is unknown: {are} connected with the others by a "
+                f"single {self.cluster}; if users are independent, cluster by user"
             )
 
     def _describe_placement(self) -> str:
@@ -241,7 +242,7 @@ class PositionBias(Configurable):
             n_clusters = shown.n_users
             influence = sum_influence(shown, cell, log_curve, shown.user, n_clusters)
         else:
-            influence = leave_out_clusters(clicked, log_curve, influence)
+            influence = remove_clusters(clicked, log_curve, influence)
         n_others = max(n_clusters - 1, 1)
         covariance: Matrix = n_clusters / n_others * influence.T @ influence
         most = n_others if self.method == "conditional" else min(n_others, self.n_bootstrap - 1)

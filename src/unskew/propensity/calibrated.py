@@ -5,20 +5,42 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
-from unskew.data.cells import is_among, iterate_cells, observed_cells, user_and_item
+from unskew.data.cells import (
+    cell_numbers,
+    is_among,
+    iterate_cells,
+    observed_cells,
+    user_and_item,
+)
+from unskew.data.frames import LazyFrame
+from unskew.data.ids import Ids
 from unskew.data.ratings import Ratings
-from unskew.data.universe import UniverseLike
+from unskew.data.universe import UniverseLike, parse_universe
 from unskew.errors import PropensityWarning, UsageError
 from unskew.propensity import PROPENSITY_MODELS
+from unskew.propensity.logistic import LogisticPropensity
+from unskew.propensity.logistic_frame import (
+    GroupCounts,
+    add_group_propensities,
+    require_group_settings,
+)
 from unskew.propensity.model import PropensityModel, SampleLike, require_listed_universe
 from unskew.propensity.wrapper import PropensityWrapper, assign_user_folds
-from unskew.settings import OneOf, WholeNumber, check_random_state, draw_seeds, setting
+from unskew.settings import (
+    OneOf,
+    WholeNumber,
+    check_random_state,
+    draw_seeds,
+    fitted_state,
+    setting,
+    unfitted_copy,
+)
 from unskew.types import ArrayShapes, IntVector, RandomState, Vector
 
 Method: TypeAlias = Literal["platt", "isotonic"]
@@ -102,6 +124,62 @@ class CalibratedPropensity(PropensityWrapper):
         self._warn_of_wrong_order(bins, curves)
         return self
 
+    def fit_frame(  # type: ignore[override]
+        self,
+        frame: object,
+        *,
+        universe: UniverseLike = None,
+        items: npt.ArrayLike = (),
+        group: str | None = None,
+        group_sizes: Mapping[Any, int] | None = None,
+        item: str | None = None,
+    ) -> Self:
+        """Fit a :class:`LogisticPropensity`, and f, to a log that stays in its frame or database.
+
+        The arguments are those of :meth:`LogisticPropensity.fit_frame`. The users of a group have
+        the same propensities, so f is fitted to all users at once, without folds.
+        """
+        self._check_settings()
+        if not isinstance(self.model, LogisticPropensity):
+            return super().fit_frame(frame)
+        if fitted_state(self.model):
+            raise UsageError(
+                "in a data frame the model is fitted to the same counts as f, but this "
+                "LogisticPropensity is fitted already.",
+                parameter="model",
+                remedy="Wrap one that is not fitted.",
+            )
+        require_group_settings(self.model)
+        counts = GroupCounts.read(frame, parse_universe(universe), items, group, group_sizes, item)
+        inner = unfitted_copy(self.model)._fit_counts(counts)
+        bins = count_pairs(inner, counts)
+        curve = METHODS[self.method](bins)
+        self._record_frame(inner.n_observed_, counts.universe)
+        self.users_, self.items_, self.model_ = inner.users_, inner.items_, inner
+        self.fold_of_user_ = np.zeros(len(inner.users_), np.int32)
+        self.knots_, self.levels_ = (curve.knots,), (curve.levels,)
+        self.floors_ = np.array([curve.floor])
+        self._warn_of_wrong_order([bins], [curve])
+        return self
+
+    def add_to_frame(
+        self,
+        frame: LazyFrame,
+        names: Mapping[str, str],
+        columns: Mapping[str, str | None],
+        name: str,
+    ) -> LazyFrame:
+        """``frame`` with a column of propensities by the group and the item of the row."""
+        self._require_fitted()
+        inner = self.model_
+        if not isinstance(inner, LogisticPropensity) or inner.group_ is None:
+            return super().add_to_frame(frame, names, columns, name)
+        return add_group_propensities(self, inner.group_, frame, names, columns, name)
+
+    def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
+        """The codes of the inner model, which may know groups of users only."""
+        return self.model_._find_codes(values, vocabulary, kind)
+
     def _predict_codes(self, user: IntVector, item: IntVector, rating: Vector | None) -> Vector:
         x = limited_logit(self.model_._predict_codes(user, item, rating))
         fold_of_cell = self.fold_of_user_[user]
@@ -153,6 +231,13 @@ class LogitBins:
     observed: Vector
     unobserved: Vector
 
+    @classmethod
+    def of(cls, observed: Vector, unobserved: Vector, logits: Vector) -> LogitBins:
+        """The bins that have cells, from their cells and the sums of their logits."""
+        has_cells = observed + unobserved > 0
+        mean = logits[has_cells] / (observed + unobserved)[has_cells]
+        return cls(mean, observed[has_cells], unobserved[has_cells])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationCurve:
@@ -202,9 +287,19 @@ def exclude_fold(totals: npt.NDArray[np.float64], fold: int) -> LogitBins:
             parameter="n_folds",
             remedy="Use fewer folds.",
         )
-    has_cells = observed + unobserved > 0
-    mean = logits[has_cells] / (observed + unobserved)[has_cells]
-    return LogitBins(mean, observed[has_cells], unobserved[has_cells])
+    return LogitBins.of(observed, unobserved, logits)
+
+
+def count_pairs(model: PropensityModel, counts: GroupCounts) -> LogitBins:
+    """The bins of all cells, which have the same propensity in a group and for an item."""
+    log, n_items = counts.log, counts.log.n_items
+    group, item = user_and_item(np.arange(log.n_cells), n_items)
+    x = limited_logit(model._predict_in_blocks(group, item, None))
+    observed = np.zeros(log.n_cells)
+    observed[cell_numbers(log.user, log.item, n_items)] = log.rating
+    n_cells, index = counts.sizes[group], find_bins(x)
+    terms = observed, n_cells - observed, n_cells * x
+    return LogitBins.of(*(np.bincount(index, weights=term, minlength=N_BINS) for term in terms))
 
 
 def limited_logit(propensity: Vector) -> Vector:

@@ -292,6 +292,10 @@ class LogisticPropensity(CovariatePropensityModel):
         self._check_settings()
         require_group_settings(self)
         counts = GroupCounts.read(frame, parse_universe(universe), items, group, group_sizes, item)
+        return self._fit_counts(counts)
+
+    def _fit_counts(self, counts: GroupCounts) -> Self:
+        """Fit the model to the number of ratings of each group and item."""
         log = counts.log
         profiles = CovariateProfiles.read(self.user_features, log.users, "user")
         by_group = replace(profiles, size=counts.sizes)
@@ -310,7 +314,7 @@ class LogisticPropensity(CovariatePropensityModel):
         ):
             self._maximize(data, data.likelihood(workers), report)
         self._record_frame(round(float(log.rating.sum())), counts.universe)
-        self.users_, self.items_, self.group_ = log.users, log.items, group or ""
+        self.users_, self.items_, self.group_ = log.users, log.items, counts.group
         warn_if_not_converged(
             self, remedy=f"Raise `max_iter` (now {self.max_iter}) or `ridge` (now {self.ridge_:g})."
         )
@@ -327,7 +331,7 @@ class LogisticPropensity(CovariatePropensityModel):
         self._require_fitted()
         if not self._has_groups:
             return super().add_to_frame(frame, names, columns, name)
-        return add_group_propensities(self, frame, names, columns, name)
+        return add_group_propensities(self, self.group_ or "", frame, names, columns, name)
 
     def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
         if kind == "user" and self._has_groups:
@@ -501,15 +505,17 @@ class LogisticPropensity(CovariatePropensityModel):
         item_unit, item_row, item_offset = _group_units(self.item_profile_, self.item_offset_)
         n_user_crossed, n_item_crossed = self.n_crossed_.tolist()
         return LogitGrid(
-            CellTerms.build(self.user_design_, self.item_design_, (n_user_crossed, n_item_crossed)),
-            user_unit,
-            item_unit,
-            user_row,
-            item_row,
-            self.intercept_ + self.user_effect_[user_row] + user_offset,
-            self.item_effect_[item_row] + item_offset,
-            self.user_crossed_[user_row],
-            self.item_crossed_[item_row],
+            terms=CellTerms.build(
+                self.user_design_, self.item_design_, (n_user_crossed, n_item_crossed)
+            ),
+            user_unit=user_unit,
+            item_unit=item_unit,
+            user_row=user_row,
+            item_row=item_row,
+            row=self.intercept_ + self.user_effect_[user_row] + user_offset,
+            column=self.item_effect_[item_row] + item_offset,
+            left=self.user_crossed_[user_row],
+            right=self.item_crossed_[item_row],
         )
 
     def _correct_for_sample(self, data: LogisticData, rng: np.random.Generator) -> None:
@@ -528,11 +534,11 @@ class LogisticPropensity(CovariatePropensityModel):
         self.coefficients_ = {**self.coefficients_, "intercept": intercept}
         self.expected_observations_ = float(expit(logits + shift).mean()) * log.n_cells
         sampled = user_and_item(unobserved, log.n_items)  # type: ignore[arg-type]
-        of_observed, of_sampled = (
+        observed_part, sampled_part = (
             sum(float(log_expit(sign * logits).sum()) for logits in self._logits_in_blocks(*codes))
             for sign, codes in ((1, (log.user, log.item)), (-1, sampled))
         )
-        self.log_likelihood_ = of_observed + of_sampled / self.sampled_share_
+        self.log_likelihood_ = observed_part + sampled_part / self.sampled_share_
 
     def _warn_of_separation(self, largest: float) -> None:
         if self.ridge_ == 0 and largest > LARGE_COEFFICIENT:

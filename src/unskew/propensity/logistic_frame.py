@@ -15,7 +15,7 @@ from unskew.data.ids import Ids, as_ids, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.errors import UniverseError, UnknownIdError, UsageError
-from unskew.propensity.model import empty_frame_error, require_unobserved
+from unskew.propensity.model import PropensityModel, empty_frame_error, require_unobserved
 from unskew.settings import Instance, WholeNumber, is_finite_number
 from unskew.tables import count_noun
 from unskew.types import Vector
@@ -36,6 +36,8 @@ class GroupCounts:
     sizes: Vector
     """The number of users of each group."""
     universe: Universe
+    group: str
+    """The column of the groups; empty if all users are one group."""
 
     @classmethod
     def read(
@@ -60,17 +62,17 @@ class GroupCounts:
         rows = count_groups(opened, columns)
         if not rows["number"]:
             raise empty_frame_error()
-        of_item = as_ids(rows["item"], "items")
-        _require_listed(of_item, listed, "item", "items")
-        of_group = groups[np.zeros(len(of_item), int)]
+        item_ids = as_ids(rows["item"], "items")
+        _require_listed(item_ids, listed, "item", "items")
+        group_ids = groups[np.zeros(len(item_ids), int)]
         if group is not None:
-            of_group = as_ids(rows["group"], "groups")
-            _require_listed(of_group, groups, "group", "group_sizes")
+            group_ids = as_ids(rows["group"], "groups")
+            _require_listed(group_ids, groups, "group", "group_sizes")
         number = np.array(rows["number"], np.float64)
-        log = Ratings.from_arrays(of_group, of_item, number, users=groups, items=listed)
+        log = Ratings.from_arrays(group_ids, item_ids, number, users=groups, items=listed)
         _require_possible(log, sizes)
         require_unobserved(int(number.sum()), universe)
-        return cls(log, sizes, universe)
+        return cls(log, sizes, universe, group or "")
 
 
 def require_group_settings(model: LogisticPropensity) -> None:
@@ -96,7 +98,8 @@ def require_group_settings(model: LogisticPropensity) -> None:
 
 
 def add_group_propensities(
-    model: LogisticPropensity,
+    model: PropensityModel,
+    group_column: str,
     frame: LazyFrame,
     names: Mapping[str, str],
     columns: Mapping[str, str | None],
@@ -108,9 +111,9 @@ def add_group_propensities(
     item = np.tile(np.arange(n_items, dtype=np.int32), n_groups)
     table = {"item": model.items_[item], name: model._predict_in_blocks(group, item, None)}
     keys = {names[find_column("item", columns.get("item"), list(names))]: "item"}
-    if model.group_:
+    if group_column:
         table["group"] = model.users_[group]
-        keys[names[find_column("group", model.group_, list(names))]] = "group"
+        keys[names[find_column("group", group_column, list(names))]] = "group"
     return join_columns(frame, keys, table, name)
 
 

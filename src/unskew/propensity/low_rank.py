@@ -216,7 +216,7 @@ def require_observed_and_unobserved(*subsets: CellSubset) -> None:
         if not 0 < subset.n_observed < subset.n_cells:
             raise UsageError(
                 f"`noise_multiple='cv'` splits the cells, and one part has {subset.n_observed} "
-                f"observed cells of {subset.n_cells:.0f}: the log is too small or too full.",
+                f"observed cells of {subset.n_cells:.0f}: the log has too few cells of one kind.",
                 parameter="noise_multiple",
                 remedy="Pass a number, such as `noise_multiple=0.7`.",
             )
@@ -241,7 +241,7 @@ def sum_block(cells: CellSubset, logits: LowRankLogits, rows: slice) -> LogitSum
     """
     x = logits.block(rows)
     observed = cells.observed_cells(rows)
-    of_observed = float(x[observed].sum(dtype=np.float64))
+    observed_sum = float(x[observed].sum(dtype=np.float64))
     weight = None if cells.counts_all_once else cells.weight(rows).astype(x.dtype)
     excess, largest = 0.0, LARGEST_LOGIT[x.dtype.name]
     if x.max() > largest:  # log(1 + e^x) = x beyond; e^x would overflow
@@ -255,7 +255,7 @@ def sum_block(cells: CellSubset, logits: LowRankLogits, rows: slice) -> LogitSum
     if weight is not None:
         softplus *= weight
         gradient *= weight
-    loss = float(softplus.sum(dtype=np.float64)) + excess - of_observed
+    loss = float(softplus.sum(dtype=np.float64)) + excess - observed_sum
     total = float(gradient.sum(dtype=np.float64))
     gradient[observed] -= 1
     return LogitSums(

@@ -109,8 +109,9 @@ class PropensityModel(Configurable):
         raise UsageError(
             f"{type(self).__name__} cannot be fitted to a log that stays in a data frame.",
             parameter="frame",
-            remedy="Use NaiveBayesPropensity, PopularityPropensity or LogisticPropensity, or build "
-            "a log with Ratings.from_frame and call fit().",
+            remedy="Use NaiveBayesPropensity, PopularityPropensity, LogisticPropensity or "
+            "CalibratedPropensity(LogisticPropensity(...)), or build a log with Ratings.from_frame "
+            "and call fit().",
         )
 
     @property

@@ -135,7 +135,7 @@ class RakedPropensity(PropensityWrapper):
         return self.model_._describe_unknown(kind)
 
     def _describe_estimation(self, log: Ratings, values: Vector) -> Estimation:
-        """That of refits if raking is exact; with a ridge the bias that remains is unknown."""
+        """By refits if raking is exact. With a ridge there is no interval: its bias is unknown."""
         if self.ridges_ == (0.0, 0.0):
             return super()._describe_estimation(log, values)
         return TakenAsKnown(
@@ -238,10 +238,10 @@ def rake(
     while n_iter < max_iter and not converged:
         n_iter += 1
         before = np.concatenate([user_factor * common, item_factor])
-        of_item = common * odds * item_factor[items.code]
-        user_factor = users.solve(users.add_up(of_item), ridges[0])
-        of_user = common * odds * user_factor[users.code]
-        item_factor = items.solve(items.add_up(of_user), ridges[1])
+        by_item_factor = common * odds * item_factor[items.code]
+        user_factor = users.solve(users.add_up(by_item_factor), ridges[0])
+        by_user_factor = common * odds * user_factor[users.code]
+        item_factor = items.solve(items.add_up(by_user_factor), ridges[1])
         if has_common:
             free = float((odds * user_factor[users.code] * item_factor[items.code]).sum())
             common = total / free if free > 0 else 1.0

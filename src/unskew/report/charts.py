@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar
 
 from unskew.report.text import Interval, format_interval, format_tick
@@ -44,6 +44,11 @@ OBSERVED = Look("seen", "square", is_hollow=True)
 """For what the log shows without correction."""
 CORRECTED = Look("accent")
 TRUTH = Look("truth", "diamond")
+
+
+def mute(look: Look) -> Look:
+    """The same marker in gray, for numbers that decide nothing."""
+    return replace(look, color=OBSERVED.color)
 
 
 def default_look(position: int) -> Look:

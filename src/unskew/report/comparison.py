@@ -33,6 +33,7 @@ from unskew.report.text import (
     interval_of,
     label_columns,
     select,
+    to_sentence,
 )
 from unskew.tables import SMALL_P_VALUE, join_words
 
@@ -230,11 +231,9 @@ def write_headline(record: Record, metric: str) -> Headline:
     first, second = f"{start} {finding.verdict}.", f"{finding.others}{finding.remark}"
     if claim == "rejected":
         share = format_share(record["weights"]["mass"] / record["weights"]["n_cells"])
-        first = (
-            "Not reliable: the propensities do not fit this log (the weights add up to "
-            f"{share} of the cells)."
-        )
-        second = f" This evaluation cannot say {finding.question}."
+        first = f"This evaluation cannot say {finding.question}: "
+        first += "the propensities do not fit this log."
+        second = f" Their weights add up to {share} of the number of cells instead of about 100%."
     elif claim == "adjusted":
         first = f"This log cannot say {finding.question} over all users and items."
         equal = "Not told apart does not mean equal. " if finding.is_tie else ""
@@ -263,11 +262,10 @@ def write_headline(record: Record, metric: str) -> Headline:
             f"{finding.remark}"
         )
     elif claim == "unexplained":
-        first = f"Doubtful, a check failed: {record['unexplained']}."
+        first = f"This evaluation cannot say {finding.question}: a check failed."
         second = (
-            f" This evaluation cannot say {finding.question}, unless what the propensities leave "
-            "out has nothing to do with the errors of the models. If it has, "
-            f"{finding.if_wrong}."
+            f" {to_sentence(record['unexplained'])} What the propensities leave out can have to do "
+            f"with the errors of the models, and then {finding.if_wrong}."
         )
     elif fails_item_check(record):
         second = f" A check speaks against this condition.{finding.remark}"
@@ -391,7 +389,7 @@ def _describe_plain(row: Record, corrected: Record, *, higher_is_better: bool) -
 
 
 def _name_plain(estimator: str) -> str:
-    return "The plain average" if estimator == "naive" else estimator_label(estimator)
+    return "The plain average of the log" if estimator == "naive" else estimator_label(estimator)
 
 
 def _list_other_verdicts(record: Record, metric: str, headline: Record) -> Iterator[str]:

@@ -27,6 +27,7 @@ from unskew.report.charts import (
     Look,
     keep_first,
     make_legend,
+    mute,
 )
 from unskew.report.comparison import (
     UNKNOWN_SCOPE,
@@ -93,7 +94,14 @@ TOLD_APART: dict[Claim, str] = {
 IF_RIGHT = (
     "An interval that excludes zero tells the two models apart, if the propensities are right."
 )
-NOT_BY_NAIVE = " The interval of Naive never does, because Naive ignores selection."
+NOT_BY_NAIVE = " Intervals of Naive never tell models apart, because Naive ignores selection."
+NOT_A_VERDICT: dict[Claim, str] = {
+    "rejected": "Not a verdict: the propensities do not fit this log.",
+    "transformed": "Not a verdict: the weight transform decides it.",
+    "unchanged": "Not a verdict: the correction changed almost nothing.",
+    "unexplained": "Not a verdict: a check failed.",
+}
+"""Below charts whose intervals tell no models apart, by what the headline claims."""
 ONLY_NAIVE = "No corrected estimate has an interval, so this chart tells no models apart."
 COLLECT = (
     "collect ratings of random cells and score the models on them (`unskew.evaluate_random_test`). "
@@ -216,7 +224,18 @@ def _ask_for_more(record: Record, metric: str) -> str:
     """What else must hold if two models are not told apart."""
     if not is_tied(record, metric):
         return ""
-    return ", and if differences as large as the interval allows do not matter"
+    return (
+        ", and if differences as large as the interval allows do not matter (if they do, collect "
+        "a longer log)"
+    )
+
+
+def _offer_random_ratings(record: Record) -> str:
+    """That models can be scored on the random ratings, if there are any."""
+    if not record.get("n_random"):
+        return ""
+    count = count_noun(record["n_random"], "random rating")
+    return f". Or score the models on your {count} (`unskew.evaluate_random_test`)"
 
 
 def _find_next_step(record: Record, metric: str, claim: Claim) -> str:
@@ -226,7 +245,10 @@ def _find_next_step(record: Record, metric: str, claim: Claim) -> str:
     if claim == "unusable" or record["weights"] is None:
         return ""
     if claim == "rejected":
-        return "check the propensities and the universe"
+        return (
+            "check the propensities, limits that were set on them, and the universe, the number of "
+            f"all users and items{_offer_random_ratings(record)}"
+        )
     if claim == "adjusted" and names_unexplained(record, claim):
         return (
             "fit propensities that also depend on the item, such as "
@@ -278,9 +300,12 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
         text = DIFFERENCES + TOLD_APART.get("unexplained" if is_doubted else claim, IF_RIGHT)
         if claim != "plain" and "naive" in record["estimators"]:
             text += NOT_BY_NAIVE
+        if _has_equal_estimators(record):
+            text += f" {EQUAL}"
         yield Section("Differences", text, tuple(difference_charts(record)))
     text = describe_estimators(record["estimators"])
-    notes: tuple[str, ...] = (EQUAL,) if _has_equal_estimators(record) else ()
+    has_text = bool(record["differences"]) or not _has_equal_estimators(record)
+    notes: tuple[str, ...] = () if has_text else (EQUAL,)
     yield Section("Estimates", text, tuple(estimate_charts(record, truth)), notes=notes)
     if record["ratings"] is not None:
         yield _ratings_section(record)
@@ -404,21 +429,34 @@ def difference_charts(record: Record) -> Iterator[Chart]:
         elif len({first for first, _ in pairs}) == 1:
             leader = pairs[0][0]
             title, names = f"{label}: {leader} minus each other", [f"minus {b}" for _, b in pairs]
+        is_uncorrected = corrects and not any(map(corrects_selection, usable))
+        claim = find_claim(record, metric)
+        is_reliable = claim in ("plain", "verdict")
+        is_reliable &= not (is_uncorrected or fails_item_check(record))
+        shown = looks if is_reliable else {name: mute(look) for name, look in looks.items()}
         groups = [
-            ForestGroup(name, _difference_rows(rows, pair, looks))
+            ForestGroup(name, _difference_rows(rows, pair, shown))
             for name, pair in zip(names, pairs, strict=True)
         ]
         distances = [_distance(group, estimator_label(main)) for group in groups]
         order = sorted(range(len(groups)), key=distances.__getitem__)
         groups, caption = keep_first(groups, order, rows_each=len(usable), noun="closest models")
-        is_uncorrected = corrects and not any(map(corrects_selection, usable))
-        caption = f"{caption} {ONLY_NAIVE if is_uncorrected else ''}".strip()
-        caption = f"{caption} {_describe_undrawn(record, metric)}".strip()
-        is_reliable = find_claim(record, metric) in ("plain", "verdict")
-        is_reliable &= not (is_uncorrected or fails_item_check(record))
+        reason = ONLY_NAIVE if is_uncorrected else _explain_no_verdict(record, claim)
+        parts = (reason, caption, _describe_undrawn(record, metric))
+        caption = " ".join(part for part in parts if part)
         pair = pairs[0] if len(pairs) == 1 and is_reliable else None
         forest = difference_forest(groups, metric, pair=pair, higher_is_better=higher_is_better)
         yield Chart(title, forest, caption=caption)
+
+
+def _explain_no_verdict(record: Record, claim: Claim) -> str:
+    """Why the intervals of a chart of differences tell no models apart; empty if they do."""
+    if claim == "adjusted":
+        scope = record.get("adjusts_for", UNKNOWN_SCOPE)
+        return f"Not a verdict: adjusted for {scope} only." if scope else "Not a verdict."
+    if claim == "verdict" and fails_item_check(record):
+        return NOT_A_VERDICT["unexplained"]
+    return NOT_A_VERDICT.get(claim, "")
 
 
 def _distance(group: ForestGroup, label: str) -> float:

@@ -152,17 +152,17 @@ def _settings_heatmap(record: Record, x_name: str, y_name: str) -> Chart:
     }
     cells = [[tried.get((y, x)) for x in x_values] for y in y_values]
     heatmap = Heatmap(
-        y_values,
-        x_values,
-        [[None if cell is None else cell["score"] for cell in row] for row in cells],
-        [
+        rows=y_values,
+        columns=x_values,
+        values=[[None if cell is None else cell["score"] for cell in row] for row in cells],
+        texts=[
             ["" if cell is None else format_number(cell["score"], 3) for cell in row]
             for row in cells
         ],
-        [[_describe_setting(cell, metric, best) for cell in row] for row in cells],
-        x_name,
-        y_name,
-        (
+        tips=[[_describe_setting(cell, metric, best) for cell in row] for row in cells],
+        x_title=x_name,
+        y_title=y_name,
+        best=(
             y_values.index(format_setting(best[y_name])),
             x_values.index(format_setting(best[x_name])),
         ),

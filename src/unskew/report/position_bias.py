@@ -57,7 +57,7 @@ def draw_position_bias(record: Record, ax: Any) -> Figure | None:
     traits={"draw": draw_position_bias},
 )
 def build_position_bias_page(record: Record) -> Page:
-    computed, assumption = map(to_sentence, record["notes"])
+    computed, assumption, *missing = map(to_sentence, record["notes"])
     table = make_table("Examination by position", label_columns(record["rows"], COLUMNS))
     return Page(
         _write_headline(record),
@@ -69,13 +69,16 @@ def build_position_bias_page(record: Record) -> Page:
         ),
         sections=(Section("The curve", EXPLAINED, (examination_chart(record),), (table,)),),
         assumptions=(assumption,),
+        warnings=tuple(missing),
         facts=(("method", record["method_label"]), ("intervals", f"{record['level']:.0%}")),
     )
 
 
 def _write_headline(record: Record) -> Headline:
     *_, last = record["rows"]
-    share = f"{last['examination']:.0%} [{last['ci_low']:.0%}, {last['ci_high']:.0%}]"
+    share = f"{last['examination']:.0%}"
+    if last["ci_low"] is not None:
+        share += f" [{last['ci_low']:.0%}, {last['ci_high']:.0%}]"
     return (
         (f"Position {last['position']} is examined ", False),
         (share, True),

@@ -50,6 +50,10 @@ MAX_DESCRIBED = 60
 """Values in the description of a drawing; the table has the rest."""
 MAX_NUMBERED_BARS = 7
 N_SHADES = 10
+SIDE_GAP = 8
+"""Between the zero line and the name of the model that is better on that side."""
+MIN_SIDE = 24
+"""A side with less room for a name has none."""
 TIP = re.compile(r'<g class="mark"><title>(.*?)</title>', re.DOTALL)
 CORNERS: Mapping[str, tuple[float, tuple[float, ...]]] = {
     "square": (1.25, (45, 135, 225, 315)),
@@ -287,11 +291,17 @@ def _draw_band_and_sides(
     if forest.band is not None:
         low, high = (scale(end) for end in forest.band)
         yield draw_box(low, top, high - low, bottom - top, "band")
-    if forest.sides is not None:
-        space = (scale.end - scale.start) / 2 - text_width("← better", LARGE)
-        left, right = (fit_text(name, space, LARGE) for name in forest.sides)
-        yield draw_text(f"← {left} better", scale.start, 14, "side")
-        yield draw_text(f"{right} better →", scale.end, 14, "side", anchor="end")
+    if forest.sides is not None and forest.reference is not None:
+        zero = scale(forest.reference)
+        left, right = forest.sides
+        space = zero - scale.start - SIDE_GAP - text_width("← better", LARGE)
+        if space > MIN_SIDE:
+            text = f"← {fit_text(left, space, LARGE)} better"
+            yield draw_text(text, zero - SIDE_GAP, 14, "side", anchor="end")
+        space = scale.end - zero - SIDE_GAP - text_width("better →", LARGE)
+        if space > MIN_SIDE:
+            text = f"{fit_text(right, space, LARGE)} better →"
+            yield draw_text(text, zero + SIDE_GAP, 14, "side")
 
 
 def _draw_group(

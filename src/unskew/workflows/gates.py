@@ -78,13 +78,13 @@ class Gate:
         if self.name in numbers:
             return numbers[self.name]
         for name, values in numbers.items():
-            of_model = {
+            by_model = {
                 subject: value
                 for subject, value in values.items()
                 if self.name == f"{name}.{_find_model(subject)}"
             }
-            if of_model:
-                return of_model
+            if by_model:
+                return by_model
         models = {_find_model(subject): None for values in numbers.values() for subject in values}
         suffixes = [f".{model}" for model in models if model != LOG]
         raise UsageError(

@@ -103,10 +103,10 @@ def read_excluded(request: EvaluationRequest) -> Ratings | None:
     """The log whose cells are not ranked; None if the request names none."""
     if request.exclude is None:
         return None
-    of_training = replace(request, log=request.exclude, universe=None, duplicates="last")
+    training_request = replace(request, log=request.exclude, universe=None, duplicates="last")
     table = inputs.read_log_table(request, request.exclude)
     columns = ColumnNames(timestamp=request.timestamp)
-    return inputs.read_log(of_training, table, columns=columns).ratings
+    return inputs.read_log(training_request, table, columns=columns).ratings
 
 
 def extend_ids(

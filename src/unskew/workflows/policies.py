@@ -21,6 +21,7 @@ from unskew.io.impression_files import (
     ROWS_AT_ONCE,
     ImpressionColumns,
     find_impression_problems,
+    find_remedy,
     iterate_impressions,
 )
 from unskew.io.table import FileTable
@@ -87,18 +88,18 @@ def evaluate_policy_file(request: PolicyRequest) -> PolicyEvaluation:
         shown = next(parts)
         examination, parts = PositionBias(request.cell).fit(shown), iter([shown])
     plan = PolicyPlan(
-        check_targets(targets),
-        request.estimators or None,
-        candidates,
-        _read_excluded(request),
-        _find_logging(request),
-        None if examination is None else read_examination(examination),
-        _find_regression(request),
-        request.slot_worth,
-        request.cluster,
-        request.level,
-        request.transform,
-        find_curve(examination),
+        targets=check_targets(targets),
+        estimators=request.estimators or None,
+        candidates=candidates,
+        exclude=_read_excluded(request),
+        logging=_find_logging(request),
+        examination=None if examination is None else read_examination(examination),
+        regression=_find_regression(request),
+        slot_worth=request.slot_worth,
+        cluster=request.cluster,
+        level=request.level,
+        transform=request.transform,
+        curve=find_curve(examination),
     )
     return plan.evaluate(parts)
 
@@ -319,12 +320,21 @@ class ImpressionValidation:
 def validate_impression_file(request: ImpressionRequest) -> ImpressionValidation:
     """Check every row of a file of impressions; all bad columns are listed, not only the first."""
     table = read_table(open_log(request))
-    try:
-        columns = _name_columns(request).resolve(table)
-    except DataError as error:
-        return ImpressionValidation(table.name, {}, (error,))
+    columns: dict[str, str] = {}
+    errors: list[DataError] = []
+    for role, name in _name_columns(request).list_roles(table):
+        try:
+            columns[role] = table.find_column(role, name)
+        except DataError as error:
+            errors.append(error)
+    if errors:
+        return ImpressionValidation(table.name, columns, tuple(errors))
     problems = [
-        BadFileError(f"{problem.describe(table)}.", where=table.locate(problem.first_row))
+        BadFileError(
+            f"{problem.describe(table)}.",
+            where=table.locate(problem.first_row),
+            remedy=find_remedy(columns, problem.column),
+        )
         for problem in find_impression_problems(table, columns)
     ]
     if problems:

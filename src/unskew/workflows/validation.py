@@ -158,18 +158,18 @@ def _validate_rows(
     with np.errstate(over="ignore"):
         mean = float(rating.mean())
     return Validation(
-        table.name,
-        len(table),
-        columns,
-        others,
-        errors,
-        n_bad_rows,
-        repeats.count,
-        repeats.n_users,
-        repeats.n_items,
-        (rating.size - repeats.count) / (repeats.n_users * repeats.n_items),
-        mean if np.isfinite(mean) else None,
-        tuple(_count_ratings(rating)),
+        file=table.name,
+        n_rows=len(table),
+        columns=columns,
+        other_columns=others,
+        errors=errors,
+        n_bad_rows=n_bad_rows,
+        n_repeats=repeats.count,
+        n_users=repeats.n_users,
+        n_items=repeats.n_items,
+        density=(rating.size - repeats.count) / (repeats.n_users * repeats.n_items),
+        rating_mean=mean if np.isfinite(mean) else None,
+        histogram=tuple(_count_ratings(rating)),
     )
 
 

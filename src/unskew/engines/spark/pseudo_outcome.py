@@ -92,8 +92,8 @@ class PredictionUsers:
         if self.imputed_part is not None:
             columns.append(block.imputed_rows)
         exact = np.column_stack(columns).astype(np.float64)
-        of_cell = np.repeat(offset.astype(np.float64), np.diff(block.cells.starts))
-        numbers = np.append((exact.T @ exact).ravel(), block.cells.rating @ of_cell)
+        offset_of_cell = np.repeat(offset.astype(np.float64), np.diff(block.cells.starts))
+        numbers = np.append((exact.T @ exact).ravel(), block.cells.rating @ offset_of_cell)
         more = np.zeros((self.n_more_rows, size))
         more.ravel()[: numbers.size] = numbers
         return 0.0, np.concatenate([products[:, :size].astype(np.float64), more])

@@ -108,16 +108,16 @@ def _read_neighbors(model: Any, training: Any) -> Callable[[IntVector, IntVector
     starts = np.append(0, np.cumsum(size))
     is_basic = type(model).__name__ == "KNNBasic"
     default = model.default_prediction()
-    of_x, of_y = _find_centers(model, training)
+    center_of_x, center_of_y = _find_centers(model, training)
     scale = getattr(model, "sigmas", np.ones(model.n_x))
-    value = (rating - of_x[neighbor] - np.repeat(of_y, size)) / scale[neighbor]
+    value = (rating - center_of_x[neighbor] - np.repeat(center_of_y, size)) / scale[neighbor]
     similarity = np.ascontiguousarray(model.sim, dtype=np.float64)
 
     def predict_pairs(user: IntVector, item: IntVector) -> Vector:
         """One prediction for each pair of codes of Surprise; -1 is an unknown user or item."""
         x, y = model.switch(user, item)
         is_known = (x >= 0) & (y >= 0)
-        center = np.where(x >= 0, of_x[x], 0.0) + np.where(y >= 0, of_y[y], 0.0)
+        center = np.where(x >= 0, center_of_x[x], 0.0) + np.where(y >= 0, center_of_y[y], 0.0)
         if type(model).__name__ == "KNNBaseline":
             center[~is_known] += np.where(x < 0, training.global_mean, 0.0)[~is_known]
         else:

@@ -387,17 +387,17 @@ class UnitStrata(StrataTerms):
         inflation = bessel_factor(n_rows)
         if not self.units:
             inflation = inflation * uncertainty
-        of_squares = 2.0 * weight * weight_derivative - weight_derivative * weight_derivative
+        square_factor = 2.0 * weight * weight_derivative - weight_derivative * weight_derivative
         for first, second in reader.pairs:
             square = column(plain_total(first)) * column(plain_total(second)) / at_least_one
             moment = column(plain(first, second))
             terms.add_unit_term(self.unit, self._term("square", first, second), square)
             if len(self.units) != 1:
-                within = inflation * (weight * weight * moment - of_squares * square)
+                within = inflation * (weight * weight * moment - square_factor * square)
                 terms.add_unit_term(self.unit, self._term("within", first, second), within)
-            of_counts = weight_derivative * weight_derivative * square * at_least_one * uncertainty
-            of_counts = of_counts / choose(fitted > 0.5, fitted, 1.0)
-            terms.add_unit_term(self.unit, self._term("counts", first, second), of_counts)
+            count_term = weight_derivative * weight_derivative * square * at_least_one * uncertainty
+            count_term = count_term / choose(fitted > 0.5, fitted, 1.0)
+            terms.add_unit_term(self.unit, self._term("counts", first, second), count_term)
         for unit in self.units:
             if unit == self.unit:
                 self._request_own(terms, reader, weight, weight_derivative)
