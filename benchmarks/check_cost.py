@@ -10,6 +10,11 @@ repeated processor times is printed. Both must be able to read the same calls.
 Without an older version, the steps run once with clocks around the functions that check inputs, and
 the processor time of a step is divided by that without its checks. Two versions differ in other
 things than checks; this tells the checks alone.
+
+    python benchmarks/check_cost.py --after src --in-turns
+
+evaluates with and without the checks of each value of propensities and predictions, in turns in one
+process. Clocks also count the time to fetch an array from memory, which what follows then saves.
 """
 
 from __future__ import annotations
@@ -86,10 +91,33 @@ print(json.dumps(times))
 """
 
 
+IN_TURNS = """
+import unskew.data.propensities, unskew.evaluation.predictions
+places = (
+    (unskew.evaluation.predictions, "_require_all", lambda name, values, log: values),
+    (unskew.data.propensities, "_require_valid", lambda *_: None),
+)
+checks = [getattr(module, name) for module, name, _ in places]
+log = build()
+spent = {"after": [], "without checks": []}
+evaluate(log)
+for turn in range(40):
+    for version in sorted(spent, reverse=bool(turn % 2)):
+        for (module, name, nothing), check in zip(places, checks):
+            setattr(module, name, check if version == "after" else nothing)
+        start = time.process_time()
+        evaluate(log)
+        spent[version].append(time.process_time() - start)
+with_checks, without = min(spent["after"]), min(spent["without checks"])
+print(json.dumps({"evaluate": with_checks, "evaluate without checks": without}))
+"""
+
+
 def run(source: str, n_ratings: int, mode: str = "plain") -> dict[str, float]:
     """The processor seconds of each step with the library of a folder."""
+    code = CODE.partition("small = ")[0] + IN_TURNS if mode == "in turns" else CODE
     done = subprocess.run(
-        [sys.executable, "-c", CODE, str(n_ratings), mode],
+        [sys.executable, "-c", code, str(n_ratings), mode],
         env=os.environ | {"PYTHONPATH": source},
         capture_output=True,
         text=True,
@@ -108,7 +136,13 @@ def main() -> None:
     parser.add_argument("--after", required=True)
     parser.add_argument("--ratings", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--in-turns", action="store_true")
     options = parser.parse_args()
+    if options.in_turns:
+        times = run(options.after, options.ratings, "in turns")
+        before, after = times["evaluate without checks"], times["evaluate"]
+        print(f"evaluate: {after:.4f} s, without checks {before:.4f} s, ratio {after / before:.4f}")
+        return
     sources = {"before": options.before, "after": options.after}
     results: dict[str, list[dict[str, float]]] = {"before": [], "after": []}
     for _ in range(options.repeats):

@@ -1,4 +1,4 @@
-"""Files that were damaged or made up: logs of each format, models and checkpoints."""
+"""Files that were damaged or made up: logs, models, checkpoints, states of monitors, results."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ import numpy as np
 
 import unskew
 from fuzz.calls import SlowCallError, Tally, _find_place, limit_time
-from fuzz.objects import fit_model
+from fuzz.objects import fit_model, make_evaluation
 from fuzz.values import make_log
 from unskew import MatrixFactorization
 from unskew.errors import UnskewError
+from unskew.evaluation import Monitor
 from unskew.io.duckdb_files import open_relation
 from unskew.io.files import read_table, write_table
 from unskew.io.log_files import ColumnNames, extract_log
 from unskew.io.sources import FileSource
 from unskew.models import RECOMMENDERS
 from unskew.propensity import PROPENSITY_MODELS, ClassifierPropensity
+from unskew.report import render_file
 
 TEXT_FORMATS = ("csv", "tsv", "jsonl")
 FORMATS = (*TEXT_FORMATS, "parquet", "arrow")
@@ -45,7 +47,11 @@ TOKENS = (
     b"[",
 )
 
-VALUES = (None, True, 0, -1, 1.5, 1e308, 2**62, 10**30, "", "x", [], [1], [[1]], {}, {"a": 1})
+SCRIPT = "<script>alert"
+VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1.5, 1e308, 1e-320, 2**62, 10**30, float("nan")),
+    *("", "x", f"{SCRIPT}(1)</script>", "\x1b[2J", [], [1], [[1]], {}, {"a": 1}),
+)
 
 
 def read_log(path: Path) -> Any:
@@ -86,6 +92,33 @@ def resume(path: Path) -> Any:
     return None
 
 
+def watch_state(path: Path) -> Any:
+    """Go on with a monitor, and make its page."""
+    monitor = Monitor.load(path)
+    rating = np.arange(1.0, 6.0)
+    predictions = dict.fromkeys(monitor.plan.models, rating)
+    if monitor.plan.unit == "row":
+        monitor.update(rating, predictions, np.full(5, 0.5))
+    watch = monitor.watch()
+    json.loads(watch.to_json(), parse_constant=_refuse_constant)
+    page = watch.to_html(path.with_suffix(".html"))
+    _refuse_script(page.read_text(), repr(watch), watch._repr_html_())
+
+
+def make_page(path: Path) -> Any:
+    """The page of a result."""
+    _refuse_script(render_file(path.read_bytes().decode(errors="replace"), path.name))
+
+
+def _refuse_constant(name: str) -> None:
+    raise FloatingPointError(f"{name} is no JSON")
+
+
+def _refuse_script(*texts: str) -> None:
+    if any(SCRIPT in text for text in texts) or any("\x1b" in text for text in texts):
+        raise FloatingPointError("the text of a stranger became more than text")
+
+
 @cache
 def make_models(folder: Path) -> tuple[tuple[str, bytes], ...]:
     """How to use a fitted model of each declared class, and the content of its file."""
@@ -119,6 +152,11 @@ def make_seeds(folder: Path) -> dict[str, bytes]:
         log, checkpoint=folder / "seed.checkpoint", checkpoint_every=2
     )
     contents["checkpoint"] = (folder / "seed.checkpoint").read_bytes()
+    monitor = Monitor(["a", "b"], planned_size=100, look_every=2)
+    monitor.update(np.arange(1.0, 6.0), {"a": np.ones(5), "b": np.ones(5) * 2}, np.full(5, 0.5))
+    monitor.save(folder / "seed.state")
+    contents["state"] = (folder / "seed.state").read_bytes()
+    contents["result"] = make_evaluation().to_json().encode()
     return contents
 
 
@@ -183,6 +221,18 @@ def edit_manifest(content: bytes, rng: np.random.Generator) -> bytes:
     return packed.getvalue()
 
 
+def edit_json(content: bytes, rng: np.random.Generator) -> bytes:
+    """Replace or drop one value in JSON."""
+    record = json.loads(content)
+    places = list(_list_places(record))
+    holder, key = places[rng.integers(len(places))]
+    if rng.random() < 0.1:
+        del holder[key]
+    else:
+        holder[key] = VALUES[rng.integers(len(VALUES))]
+    return json.dumps(record).encode()
+
+
 def _list_places(packed: Any) -> Iterator[tuple[Any, Any]]:
     """Each value inside nested JSON, as what holds it and its key."""
     entries = packed.items() if isinstance(packed, dict) else enumerate(packed)
@@ -225,6 +275,8 @@ def try_files(seed: int, n_files: int, folder: Path) -> Tally:
         "unskew": (load_and_use,),
         "propensity": (load_and_weight,),
         "checkpoint": (resume,),
+        "state": (watch_state,),
+        "result": (make_page,),
     }
     kinds = list(seeds)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -234,7 +286,9 @@ def try_files(seed: int, n_files: int, folder: Path) -> Tally:
             seed_content, edit = seeds[kind], damage
             if kind == "unskew":
                 kind, seed_content = models[rng.integers(len(models))]
-            if kind not in FORMATS and kind != "csv.gz" and rng.random() < 0.7:
+            if kind in ("state", "result"):
+                edit = edit_json if rng.random() < 0.9 else damage
+            elif kind not in FORMATS and kind != "csv.gz" and rng.random() < 0.7:
                 is_model = kind != "checkpoint"
                 edit = edit_manifest if is_model and rng.random() < 0.5 else edit_archive
             content = edit(seed_content, rng)

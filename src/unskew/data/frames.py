@@ -192,10 +192,15 @@ def _drop_range(labels: Ids | None) -> Ids | None:
 
 def series_labels(values: object) -> Ids | None:
     """The index of a pandas Series; None for what is no Series, or has no index."""
+    index = _series_index(values)
+    return None if index is None else as_ids(index.to_numpy())
+
+
+def _series_index(values: object) -> Any:
     if isinstance(values, np.ndarray | list | tuple | None):  # most are, and it takes no time
         return None
     view = nw.from_native(cast(Any, values), series_only=True, pass_through=True)
-    return _read_index(values) if isinstance(view, nw.Series) else None
+    return nw.maybe_get_index(view) if isinstance(view, nw.Series) else None
 
 
 def _read_index(native: object) -> Ids | None:
@@ -266,16 +271,19 @@ def check_same_order(columns: Mapping[str, object]) -> None:
 
     Only the same labels in another order are an error: other labels say nothing about the order.
     """
-    labels = {name: series_labels(values) for name, values in columns.items()}
-    indexes = [(name, each) for name, each in labels.items() if each is not None]
-    for name, index in indexes[1:]:
-        first, expected = indexes[0]
-        if not np.array_equal(index, expected) and _have_same_values(index, expected):
-            row = int((index != expected).argmax())
+    indexes = {name: _series_index(values) for name, values in columns.items()}
+    indexes = {name: index for name, index in indexes.items() if index is not None}
+    first = next(iter(indexes), "")
+    for name, index in indexes.items():
+        if index is indexes[first]:  # columns of one frame
+            continue
+        labels, expected = as_ids(index.to_numpy()), as_ids(indexes[first].to_numpy())
+        if not np.array_equal(labels, expected) and _have_same_values(labels, expected):
+            row = int((labels != expected).argmax())
             raise DataError(
                 f"`{name}` and `{first}` form rows by position, but their indexes have the same "
                 f"labels in different orders; the first difference is at row {row}: "
-                f"{format_id(index[row])} and {format_id(expected[row])}.",
+                f"{format_id(labels[row])} and {format_id(expected[row])}.",
                 parameter=name,
                 where=f"row {row}",
                 remedy=f"Bring `{name}` into the order of `{first}` with .reindex(its index); if "
