@@ -125,7 +125,7 @@ def test_progress_is_text_that_disappears(outputs: dict[str, list[Any]], name: s
         ("evaluation", "<strong>If the supplied propensities are right, b beats &lt;b&gt;a"),
         ("comparison", "on mae by snips"),
         ("all pairs", "best on mae by snips"),
-        ("sensitivity", "<strong>b stays ahead of &lt;b&gt;a&lt;/b&gt; unless the odds"),
+        ("sensitivity", "<strong>b stays ahead of &lt;b&gt;a&lt;/b&gt;, however wrong"),
         ("diagnosis", "2 checks found problems.</strong>"),
         ("search", "l2 = 5 is best: MSE"),
         ("policies", "<strong>new earns more than the logging policy"),

@@ -46,7 +46,7 @@ def show(command: str, name: str, value: str | None) -> str:
         ("evaluate", "columns", "[...]", "--names COL,COL,..."),
         ("evaluate", "log", "...", "LOG"),
         ("evaluate", "engine", "'gpu'", "--engine gpu"),
-        ("propensity fit", "engine", "'spark'", "engine='spark'"),
+        ("validate", "engine", "'spark'", "engine='spark'"),
         ("train", "n_factors", "20", "--factors 20"),
         ("train", "random_state", None, "--seed"),
         ("train", "tol", "1e-6", "tol=1e-6"),

@@ -38,7 +38,7 @@ from unskew.policies import (
     TargetRanking,
     UniformSlate,
 )
-from unskew.policies.checks import WeightCheck, make_checks, summarize_weights
+from unskew.policies.checks import MIN_REQUESTS, WeightCheck, make_checks, summarize_weights
 from unskew.policies.plan import CandidateReader, PolicyPlan
 from unskew.policies.targets import as_policy
 from unskew.policies.terms import Term, TermSums
@@ -455,6 +455,30 @@ def test_a_policy_without_any_weight_has_no_value(world: ImpressionSimulation) -
     for estimator in result.estimators:
         assert np.isnan(result.value("never", estimator=estimator).estimate)
         assert np.isnan(result.compare("never", estimator=estimator).difference)
+
+
+def test_slates_are_checked_step_by_step() -> None:
+    """Places among the shown items agree with few requests in all slots, with many in the first."""
+    world = unskew.simulate_impressions(300, 30, 5, logging="plackett-luce", random_state=3)
+    log = world.log
+    score = world.target.table[log.users[log.user] % len(world.target.table), log.item]
+    frame = log.to_frame("pandas").assign(score=score)
+    frame["place"] = frame.groupby("request")["score"].rank(ascending=False, method="first")
+    shown = Impressions.from_frame(
+        frame, request="request", user="user", item="item", probability="probability",
+        probability_is="step",
+    )  # fmt: skip
+
+    with pytest.warns(PropensityWarning) as told:
+        result = unskew.evaluate_policies(
+            shown, {"new": TargetRanking(position="place")}, estimators=["snips"]
+        )
+
+    assert any("step weights at position 1" in str(each.message) for each in told)
+    (slate,) = (check for check in result.checks if check.weight == "slate")
+    assert slate.n_positive >= MIN_REQUESTS
+    assert not slate.is_off
+    assert np.isnan(result.value("new").ci_low)
 
 
 def test_a_wrong_statement_of_the_log_is_named_as_a_cause(world: ImpressionSimulation) -> None:

@@ -72,8 +72,9 @@ class Propensities:
                 f"{describe(self.estimation)}.",
                 parameter="estimation",
             )
-        given = self.row_labels
-        labels = series_labels(self.values) if given is None else as_ids(given, "row_labels")
+        labels = series_labels(self.values)
+        if self.row_labels is not None:
+            labels = as_ids(self.row_labels, "row_labels")
         if labels is not None and len(labels) != values.size:
             raise BadPropensityError(
                 f"`row_labels` has {len(labels)} labels for {values.size} propensities.",

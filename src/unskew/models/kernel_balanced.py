@@ -124,7 +124,8 @@ class KernelBalancedFactorization(RatingFactorization):
                 if np.isinf(self.ridge_):
                     break
                 propensity = balance_propensities(original, features, ridge=self.ridge_)
-                solution, penalty = self._predict(log, propensity, penalty, workers, report)
+                last = solution.parameters, penalty
+                solution, penalty = self._predict(log, propensity, last, workers, report)
         self.propensities_ = propensity
         self._record_penalty(log, penalty)
         self._record_fit(log, solution, weighted_mean(log.rating, 1 / propensity))
@@ -134,19 +135,23 @@ class KernelBalancedFactorization(RatingFactorization):
         self,
         log: Ratings,
         propensity: Vector,
-        penalty: Penalty | None,
+        last: tuple[Factors | None, Penalty] | None,
         workers: Workers,
         report: Report | None,
     ) -> tuple[Solution[Factors], Penalty]:
-        """F with these propensities; a weighted factorisation keeps the penalty of its start."""
+        """F with these propensities; a weighted factorisation goes on from the ``last`` one."""
         if self.imputes:
             self.imputed_ = self._impute(log, propensity, workers)
             fit = fit_correction(self, log, 1 / propensity, self.imputed_, workers, report)
             return fit.solution, fit.penalty
         model = MatrixFactorization._with_settings_of(self)
-        if penalty is None:
-            penalty = model._choose_penalty(log, 1 / propensity, workers=workers)
-        return model._solve(log, 1 / propensity, workers, penalty=penalty), penalty
+        if last is None:
+            last = None, model._choose_penalty(log, 1 / propensity, workers=workers)
+        start, penalty = last
+        solution = model._solve(
+            log, 1 / propensity, workers, initial_factors=start, penalty=penalty
+        )
+        return solution, penalty
 
     def _impute(self, log: Ratings, propensity: Vector, workers: Workers) -> Factors:
         return fit_imputation(

@@ -262,7 +262,9 @@ class SumQuery:
             positive: set[str] = set()
             if each.is_complete and not totals.can_be_zero(name):
                 positive = {ratio.text for ratio in (*each.step_weight, *each.marginal_weight)}
-            for label, term, weight in list_weight_terms(name, each, plan.weight_kinds()):
+            provided = each.logging.provided & each.target.provided
+            kinds = plan.weight_kinds(provided, each.n_slots)
+            for label, term, weight in list_weight_terms(name, each, kinds):
                 n_positive = 1.0 if weight.text in positive else weight.is_nonzero()
                 checks[label] = [term]
                 summaries[label] = sums.add_summary(weight, n_positive)

@@ -225,7 +225,9 @@ class PolicyPlan:
         weights: dict[str, Vector] = {}
         for target, each in columns.items():
             plain = each if each.transform is None else replace(each, transform=None)
-            for name, term, weight in list_weight_terms(target, plain, self.weight_kinds()):
+            provided = plain.logging.provided & plain.target.provided
+            kinds = self.weight_kinds(provided, shown.n_slots)
+            for name, term, weight in list_weight_terms(target, plain, kinds):
                 check_terms[name], weights[name] = [term], weight
         return PolicySums(
             estimators=by_estimator,
@@ -247,7 +249,8 @@ class PolicyPlan:
     ) -> TermSums | None:
         """The sums that say what kind of probability is logged, if estimators read them."""
         terms = find_kind_terms(shown) if self.logging is None else None
-        if terms is None or not NEEDS_PROBABILITY & set(self.weight_kinds()):
+        needed = {kind for name in self.estimators or () for kind in self._needs(name)}
+        if terms is None or not NEEDS_PROBABILITY & needed:
             return None
         by_name = {name: [Term(values)] for name, values in terms.items()}
         return TermSums.of(by_name, cluster, clusters)
@@ -262,9 +265,15 @@ class PolicyPlan:
         needs: tuple[str, ...] = POLICY_ESTIMATORS.find(estimator).traits["needs"]
         return needs
 
-    def weight_kinds(self) -> tuple[str, ...]:
-        """The kinds of weights that the estimators read, which are checked."""
+    def weight_kinds(self, provided: frozenset[str], n_slots: int) -> tuple[str, ...]:
+        """The kinds of weights that are checked: those that the estimators read.
+
+        Weights of slates are products of those of steps, whose means show more of what is wrong.
+        ``provided`` are the kinds that both policies have.
+        """
         needed = {kind for name in self.estimators or () for kind in self._needs(name)}
+        if "slate" in needed and "step" in provided and n_slots > 1:
+            needed.add("step")
         return tuple(kind for kind in WEIGHT_KINDS if kind in needed)
 
     def _require_needs(self, shown: Impressions, columns: Mapping[str, ArrayColumns]) -> None:

@@ -235,6 +235,11 @@ class PolicyEvaluation(Result):
                 yield check
 
     def _explain(self, check: WeightCheck) -> PropensityWarning | None:
+        is_part = check.weight == "step" and not any(
+            "step" in self._needs(name) for name in self.estimators
+        )
+        if is_part and not check.is_off:
+            return None  # the weights of whole slates say more
         return explain_check(check, self.n_requests, is_logging_stated=self.is_logging_stated)
 
     def _list_outside(self) -> Iterator[UnskewWarning]:
@@ -252,7 +257,7 @@ class PolicyEvaluation(Result):
 
     def _problems_of(self, policies: tuple[str, ...], estimator: str) -> Iterator[UnskewWarning]:
         yield from self._list_problems_of_log()
-        needs = self._needs(estimator)
+        needs = self._list_checked(estimator)
         for check in self._worst_checks():
             if check.policy in policies and check.weight in needs and check.n_positive:
                 problem = self._explain(check)
@@ -279,7 +284,7 @@ class PolicyEvaluation(Result):
             return False
         if self._has_one_reward or (self.kind_check and self.kind_check.is_contradicted):
             return True
-        needs = self._needs(estimator)
+        needs = self._list_checked(estimator)
         return any(
             check.n_positive < MIN_REQUESTS or check.is_off
             for check in self.checks
@@ -294,6 +299,11 @@ class PolicyEvaluation(Result):
             for check in self.checks
             if check.policy == policy and check.weight in needs
         )
+
+    def _list_checked(self, estimator: str) -> tuple[str, ...]:
+        """The weights whose means must be 1: the steps of a slate too."""
+        needs = self._needs(estimator)
+        return (*needs, "step") if "slate" in needs else needs
 
     @staticmethod
     def _needs(estimator: str) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ class CalibratedPropensity(PropensityWrapper):
         self._warn_of_wrong_order(bins, curves)
         return self
 
-    def fit_frame(  # type: ignore[override]
+    def fit_frame(
         self,
         frame: object,
         *,
@@ -299,7 +299,8 @@ def count_pairs(model: PropensityModel, counts: GroupCounts) -> LogitBins:
     observed[cell_numbers(log.user, log.item, n_items)] = log.rating
     n_cells, index = counts.sizes[group], find_bins(x)
     terms = observed, n_cells - observed, n_cells * x
-    return LogitBins.of(*(np.bincount(index, weights=term, minlength=N_BINS) for term in terms))
+    sums = (np.bincount(index, weights=term, minlength=N_BINS) for term in terms)
+    return LogitBins.of(*(each.astype(np.float64) for each in sums))
 
 
 def limited_logit(propensity: Vector) -> Vector:
