@@ -33,6 +33,7 @@ from unskew.policies.frame_rows import (
     require_whole_requests,
 )
 from unskew.policies.plan import (
+    NO_PROBABILITIES,
     PolicyCluster,
     PolicyPlan,
     PolicySums,
@@ -150,6 +151,8 @@ def evaluate_policies_frame(
     sums = _add_up(log, totals, plan, columns)
     if n_slots > 1 and kind in ("step", "marginal", "product"):
         sums = replace(sums, notes=(*sums.notes, UNCHECKED_KIND.format(kind=kind)))
+    if kind is None:
+        sums = replace(sums, notes=(NO_PROBABILITIES, *sums.notes))
     result = plan.finish(sums, log.backend)
     result.warn()
     return result

@@ -30,7 +30,7 @@ from unskew.policies.checks import (
 from unskew.policies.columns import ArrayColumns
 from unskew.policies.curve_uncertainty import CurveUncertainty, shift_curve
 from unskew.policies.position_bias import ExaminationCurve
-from unskew.policies.probabilities import WORDS, BoundPolicy
+from unskew.policies.probabilities import WORDS, BoundPolicy, UnloggedProbabilities
 from unskew.policies.result import LOGGED, PolicyEvaluation
 from unskew.policies.targets import Policy, PolicyMixture, TargetRanking, bind_log
 from unskew.policies.terms import Term, TermSums
@@ -45,6 +45,9 @@ NEEDS_ALL_SLOTS = frozenset({"slate", "step"})
 """Weights that are products over the slots above."""
 NEEDS_PROBABILITY = frozenset({"slate", "step", "marginal", "additive"})
 """Weights that are computed from logged probabilities, whose kind matters."""
+NO_PROBABILITIES = (
+    "the log has no probabilities: each request is taken as what its ranking always shows"
+)
 SAME_PROBABILITY = 1e-6
 """The probabilities of ``logging`` may differ from logged ones by this much."""
 
@@ -298,6 +301,8 @@ class PolicyPlan:
     def _list_notes(self, columns: Mapping[str, ArrayColumns]) -> tuple[str, ...]:
         notes = []
         for each in columns.values():
+            if isinstance(each.logging, UnloggedProbabilities):
+                notes.append(NO_PROBABILITIES)
             for policy in (each.logging, each.target):
                 candidates = getattr(policy, "candidates", None)
                 if candidates is not None and candidates.note:

@@ -268,6 +268,6 @@ def _draw_differences(record: Record) -> tuple[Chart, ...]:
         groups,
         ChartAxis(f"difference of the {REWARD}"),
         reference=0.0,
-        sides=("the log is", "the policy is"),
+        sides=("log", "policy"),
     )
     return (Chart("Each policy minus the logging policy", content, make_legend(looks)),)
