@@ -46,7 +46,7 @@ def test_mlflow_gets_numbers_page_and_json(
 def test_the_module_mlflow_needs_an_active_run(result: Evaluation) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the extra tracking has mlflow-skinny")
 
-    with pytest.raises(UsageError, match=r"MLflow has no active run. Call it inside"):
+    with pytest.raises(UsageError, match=r"MLflow has no active run. Log the result inside"):
         result.log_to(mlflow)
 
 

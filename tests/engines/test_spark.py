@@ -441,7 +441,7 @@ def test_settings_that_need_the_log_at_hand_are_refused(settings: dict[str, Any]
 def test_arguments_of_the_wrong_kind_are_refused(frame: Any) -> None:
     with pytest.raises(
         UsageError,
-        match=r"propensities must be the name of a column with engine='spark', .*; got ndarray",
+        match=r"propensities must be the name of a column, .*; got ndarray",
     ):
         MatrixFactorization(2, 1.0).fit(frame, COLUMNS["propensity"], engine="spark")
     with pytest.raises(UnknownNameError, match="unknown value 'rows' of normalize"):

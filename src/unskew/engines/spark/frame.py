@@ -141,8 +141,7 @@ def _add_propensities(
     if not hasattr(model, "add_to_frame"):
         raise UsageError(
             "with `engine='spark'`, `propensities` must be the name of a column, or a fitted "
-            "NaiveBayesPropensity, PopularityPropensity or UniformPropensity; got "
-            f"{type(model).__name__}.",
+            f"propensity model such as NaiveBayesPropensity; got {type(model).__name__}.",
             parameter="propensities",
             remedy="Add the propensities to the data frame as a column.",
         )
