@@ -18,6 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -111,10 +112,10 @@ def main() -> None:
     if options.json:
         print(json.dumps(time_calls(options)))
         return
-    here = os.environ.get("PYTHONPATH", "")
+    here = str(Path(__file__).resolve().parents[1] / "src")
     runs: dict[str, list[dict[str, float]]] = {}
     for _ in range(options.repeats):
-        for source in filter(None, (options.against, here or None)):
+        for source in filter(None, (options.against, here)):
             runs.setdefault(source, []).append(run_version(source, options))
     fastest = [{key: min(run[key] for run in each) for key in each[0]} for each in runs.values()]
     print("| propensities, clusters | ms | ratio |\n|---|---|---|")
