@@ -304,8 +304,8 @@ def make_sections(record: Record, truth: Truth | None = None) -> Iterator[Sectio
             text += f" {EQUAL}"
         yield Section("Differences", text, tuple(difference_charts(record)))
     text = describe_estimators(record["estimators"])
-    has_text = bool(record["differences"]) or not _has_equal_estimators(record)
-    notes: tuple[str, ...] = () if has_text else (EQUAL,)
+    is_equal_unsaid = _has_equal_estimators(record) and not record["differences"]
+    notes: tuple[str, ...] = (EQUAL,) if is_equal_unsaid else ()
     yield Section("Estimates", text, tuple(estimate_charts(record, truth)), notes=notes)
     if record["ratings"] is not None:
         yield _ratings_section(record)
