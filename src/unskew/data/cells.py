@@ -159,11 +159,17 @@ def sample_unobserved_cells(
     if share >= 0.9:
         return drop_observed(np.arange(log.n_cells), log)
     n_draws = max(1, round(float(np.log1p(-share) / np.log1p(-1 / log.n_cells))))
-    return drop_observed(_sort_distinct(rng.integers(log.n_cells, size=n_draws)), log)
+    return drop_observed(sort_distinct(rng.integers(log.n_cells, size=n_draws)), log)
 
 
-def _sort_distinct(cells: CellNumbers) -> CellNumbers:
-    """``np.unique``, but sorted in place: there may be hundreds of millions of cells."""
+def sort_distinct(cells: CellNumbers) -> CellNumbers:
+    """``np.unique``, but sorted in place: there may be hundreds of millions of cells.
+
+    >>> sort_distinct(np.array([7, 1, 7])).tolist()
+    [1, 7]
+    """
+    if (cells[1:] > cells[:-1]).all():
+        return cells
     cells.sort()
     is_first = np.empty(cells.size, dtype=bool)
     is_first[:1] = True

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from unskew.data.cells import CellNumbers, cell_numbers
+from unskew.data.cells import CellNumbers, cell_numbers, sort_distinct
 from unskew.data.clicks import binarize
 from unskew.data.columns import find_column
 from unskew.data.factors import Factors
@@ -174,7 +174,7 @@ class LocalEngine:
         ids = zip(self._read_ids(frame), (users, items), strict=True)
         user, item = (find_codes(values, vocabulary) for values, vocabulary in ids)
         is_known = (user >= 0) & (item >= 0)
-        return np.unique(cell_numbers(user[is_known], item[is_known], len(items)))
+        return sort_distinct(cell_numbers(user[is_known], item[is_known], len(items)))
 
 
 def _add_propensities(frame: Any, columns: Mapping[str, str], model: Any) -> tuple[Any, str]:

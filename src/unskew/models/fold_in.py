@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from unskew.data.cells import cell_numbers, user_and_item
+from unskew.data.cells import cell_numbers, sort_distinct, user_and_item
 from unskew.data.factors import Factors
 from unskew.data.ids import Ids, describe_id_types, find_codes, format_id
 from unskew.data.ratings import Ratings
@@ -151,7 +151,7 @@ def join_seen(
     starts, items = seen
     seen_user = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     seen_cells = cell_numbers(seen_user, items, n_items)
-    cells = np.unique(np.concatenate([seen_cells, cell_numbers(user, item, n_items)]))
+    cells = sort_distinct(np.concatenate([seen_cells, cell_numbers(user, item, n_items)]))
     all_users, all_items = user_and_item(cells, n_items)
     counts = np.bincount(all_users, minlength=n_users)
     new_starts = np.concatenate([[0], np.cumsum(counts)]).astype(starts.dtype)

@@ -13,7 +13,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.cells import CellNumbers, cell_numbers, find_cells, row_starts, user_and_item
+from unskew.data.cells import (
+    CellNumbers,
+    cell_numbers,
+    find_cells,
+    row_starts,
+    sort_distinct,
+    user_and_item,
+)
 from unskew.data.columns import find_column
 from unskew.data.frames import id_column, is_frame, open_frame
 from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
@@ -65,7 +72,7 @@ class Candidates:
         """The same, without ``items[starts[u]:starts[u + 1]]`` of user u."""
         if self.is_listed is None and self.hidden is None and self.lists is None:
             return replace(self, hidden=(starts, items))
-        cells = np.unique(self._cells_of((starts, items)))
+        cells = sort_distinct(self._cells_of((starts, items)))
         shape = self.n_users, self.n_items
         if self.lists is not None:
             listed = self._cells_of(self.lists)
@@ -191,7 +198,7 @@ def _find_excluded(users: Ids, items: Ids, exclude: object) -> CellNumbers:
             where=exclude.name_cell(0),
             remedy="Use the same ids in both logs.",
         )
-    return np.unique(cell_numbers(user[is_known], item[is_known], len(items)))
+    return sort_distinct(cell_numbers(user[is_known], item[is_known], len(items)))
 
 
 def _translate(ids: Ids, vocabulary: Ids) -> IntVector:
@@ -205,7 +212,7 @@ def _read_frame(users: Ids, items: Ids, candidates: object) -> CellNumbers:
     frame = open_frame(candidates)
     user = find_codes(id_column(frame, find_column("user", None, frame.columns)), users)
     item = _find_items(id_column(frame, find_column("item", None, frame.columns)), items)
-    return np.unique(cell_numbers(user, item, len(items))[user >= 0])
+    return sort_distinct(cell_numbers(user, item, len(items))[user >= 0])
 
 
 def _find_items(ids: CandidatesLike, vocabulary: Ids) -> IntVector:
