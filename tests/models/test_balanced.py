@@ -19,7 +19,7 @@ from unskew.errors import UnknownNameError, UsageError
 from unskew.factorization.balancing import BalanceFeatures, balance_propensities
 from unskew.io.model_files import read_model
 from unskew.models.balanced import IPSV2, BalancedFactorization, StableDR
-from unskew.models.cross_fitting import LogParts
+from unskew.models.cross_fitting import PART_TOLERANCE, LogParts
 from unskew.models.imputation import fit_imputation, imputation_weight
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.threads import Workers
@@ -156,12 +156,14 @@ def features_of_held_out_fits(once: BalancedFactorization) -> BalanceFeatures:
     for part in range(4):
         is_left = parts.number != part
         rest, share = LOG.take(is_left), is_left.mean()
-        fitted = MatrixFactorization(3, 5.0).fit(rest, share * once.propensities_[is_left])
+        model = MatrixFactorization(3, 5.0, tol=PART_TOLERANCE)
+        fitted = model.fit(rest, share * once.propensities_[is_left])
         features = BalanceFeatures.of_predictions(LOG, fitted.factors_)
         if once.balances == "imputed_losses":
             weight = imputation_weight("dr-jl", share * P.values[is_left], LOG.n_cells)
+            imputer = MatrixFactorization(tol=PART_TOLERANCE)
             imputed = fit_imputation(
-                None, rest, weight, Workers(1), dtype="float64", random_state=0
+                imputer, rest, weight, Workers(1), dtype="float64", random_state=0
             )
             features = BalanceFeatures.of_imputed_losses(LOG, fitted.factors_, imputed)
         on_log[~is_left] = features.on_log[~is_left]
@@ -197,14 +199,14 @@ def test_fits_that_leave_a_part_out_do_not_see_its_ratings() -> None:
     parts = LogParts.draw(LOG, 0)
     changed = replace(LOG, rating=np.where(parts.number == 2, 6 - LOG.rating, LOG.rating))
 
-    def of_fit(log: Ratings, is_left: np.ndarray) -> BalanceFeatures:
-        model = MatrixFactorization(3, 5.0).fit(log.take(is_left), P.values[is_left])
-        return BalanceFeatures.of_predictions(log, model.factors_)
+    def balance(log: Ratings) -> np.ndarray:
+        def of_fit(is_left: np.ndarray, part: Ratings) -> BalanceFeatures:
+            model = MatrixFactorization(3, 5.0).fit(log.take(is_left), P.values[is_left])
+            return BalanceFeatures.of_predictions(part, model.factors_)
 
-    before, after = (
-        parts.balance_features(lambda is_left, log=log: of_fit(log, is_left)).on_log[:, 0]  # type: ignore[misc]
-        for log in (LOG, changed)
-    )
+        return parts.balance_features(log, of_fit).on_log[:, 0]
+
+    before, after = balance(LOG), balance(changed)
 
     np.testing.assert_array_equal(before[parts.number == 2], after[parts.number == 2])
     assert (before[parts.number != 2] != after[parts.number != 2]).all()

@@ -177,7 +177,7 @@ def balance_propensities(
             at_end = phi.T @ adjusted_odds(moved) - unexplained + ridges * moved
             return float(at_end @ step)
 
-        shift = shift - _step_length(derivative) * step
+        shift = shift - _step_length(derivative, float(gradient @ step)) * step
         odds = adjusted_odds(shift)
     raise UsageError(
         "no propensities balance the log: the average feature of all cells lies outside the range "
@@ -205,9 +205,9 @@ def find_balance_ridge(propensity: Vector, features: BalanceFeatures) -> float:
     return float(np.mean(noise / hessian)) / variance if variance > 0 else np.inf
 
 
-def _step_length(derivative: Callable[[float], float]) -> float:
+def _step_length(derivative: Callable[[float], float], at_start: float) -> float:
     """Halve the step until the objective no longer rises steeply at its end."""
-    length, at_start = 1.0, derivative(0.0)
+    length = 1.0
     while not derivative(length) >= -0.9 * at_start and length > MIN_STEP_LENGTH:
         length /= 2
     return length

@@ -19,7 +19,7 @@ from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Solution, StopReason
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import zero_factors
-from unskew.models.cross_fitting import LogParts
+from unskew.models.cross_fitting import PART_TOLERANCE, LogParts, loosen
 from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import WEIGHTINGS, Weighting, find_imputation_weight, fit_imputation
@@ -195,7 +195,9 @@ class BalancedFactorization(RatingFactorization):
         )
         return finished, solution.history
 
-    def _impute(self, log: Ratings, propensity: Vector, workers: Workers) -> Factors:
+    def _impute(
+        self, log: Ratings, propensity: Vector, workers: Workers, least_tol: float = 0.0
+    ) -> Factors:
         return fit_imputation(
             self.imputer,
             log,
@@ -205,24 +207,25 @@ class BalancedFactorization(RatingFactorization):
             workers,
             dtype=self.dtype,
             random_state=self.random_state,
+            least_tol=least_tol,
         )
 
     def _features(
         self, log: Ratings, original: Vector, last: _BalancedRound, workers: Workers
     ) -> BalanceFeatures:
         """phi of F and G with the settings of the last round, fitted without the rating's part."""
-        model = MatrixFactorization._with_settings_of(self)
+        model = loosen(MatrixFactorization._with_settings_of(self))
 
-        def of_fit(is_left: BoolVector) -> BalanceFeatures:
+        def of_fit(is_left: BoolVector, part: Ratings) -> BalanceFeatures:
             rest, share = log.take(is_left), float(is_left.mean())
             weight = 1 / (share * last.propensity[is_left])
             prediction = model._solve(rest, weight, workers, penalty=last.penalty).parameters
             if self.balances == "predictions":
-                return BalanceFeatures.of_predictions(log, prediction)
-            imputed = self._impute(rest, share * original[is_left], workers)
-            return BalanceFeatures.of_imputed_losses(log, prediction, imputed)
+                return BalanceFeatures.of_predictions(part, prediction)
+            imputed = self._impute(rest, share * original[is_left], workers, PART_TOLERANCE)
+            return BalanceFeatures.of_imputed_losses(part, prediction, imputed)
 
-        return LogParts.draw(log, self.random_state).balance_features(of_fit)
+        return LogParts.draw(log, self.random_state).balance_features(log, of_fit)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,7 +36,7 @@ from unskew.factorization.pseudo_outcome import (
 from unskew.factorization.solution import Report, Solution, Solver, StopReason, minimize
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import choose_correction_penalty, warn_if_far, zero_factors
-from unskew.models.cross_fitting import LogParts
+from unskew.models.cross_fitting import PART_TOLERANCE, LogParts, loosen
 from unskew.models.doubly_robust_frames import make_frame_request
 from unskew.models.engine_choice import (
     find_all_cells_engine,
@@ -387,8 +387,9 @@ class DoublyRobustFactorization(RatingFactorization):
 
     def _balance_features(self, training: _TrainingData, workers: Workers) -> BalanceFeatures:
         """F of the first round, fitted without the part of the rating."""
+        model = loosen(self)
 
-        def of_fit(is_left: BoolVector) -> BalanceFeatures:
+        def of_fit(is_left: BoolVector, part: Ratings) -> BalanceFeatures:
             rest = replace(
                 training,
                 log=training.log.take(is_left),
@@ -396,10 +397,11 @@ class DoublyRobustFactorization(RatingFactorization):
                 initial_factors=None,
                 is_part=True,
             )
-            fitted, _ = self._run_round(rest, None, workers, None, None)
-            return BalanceFeatures.of_predictions(training.log, fitted.factors)
+            fitted, _ = model._run_round(rest, None, workers, None, None)
+            return BalanceFeatures.of_predictions(part, fitted.factors)
 
-        return LogParts.draw(training.log, self.random_state).balance_features(of_fit)
+        parts = LogParts.draw(training.log, self.random_state)
+        return parts.balance_features(training.log, of_fit)
 
     def _impute(
         self, training: _TrainingData, last: _Round | None, propensity: Vector, workers: Workers
@@ -421,6 +423,7 @@ class DoublyRobustFactorization(RatingFactorization):
             workers,
             dtype=self.dtype,
             random_state=self.random_state,
+            least_tol=PART_TOLERANCE if training.is_part else 0.0,
             initial_factors=None if last is None else last.imputed,
             engine=training.engine,
         )

@@ -73,13 +73,17 @@ def fit_imputation(
     *,
     dtype: str,
     random_state: RandomState,
+    least_tol: float = 0.0,
     initial_factors: Factors | None = None,
     engine: Engine | None = None,
 ) -> Factors:
-    """G: a weighted factorisation of the ratings, by default with the settings of its class."""
+    """G: a weighted factorisation of the ratings, by default with the settings of its class.
+
+    ``least_tol`` replaces a smaller ``tol`` of the imputer.
+    """
     Instance(MatrixFactorization, allow_none=True)("imputer", imputer)
     model = MatrixFactorization() if imputer is None else copy(imputer)
-    model.set_params(dtype=dtype, random_state=random_state)
+    model.set_params(dtype=dtype, random_state=random_state, tol=max(model.tol, least_tol))
     return model._solve(
         log, weight, workers, initial_factors=initial_factors, engine=engine
     ).parameters

@@ -24,7 +24,7 @@ from unskew.factorization.penalty import Penalty
 from unskew.factorization.solution import Report, Solution
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.correction import fit_correction
-from unskew.models.cross_fitting import LogParts
+from unskew.models.cross_fitting import PART_TOLERANCE, LogParts, loosen
 from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import find_imputation_weight, fit_imputation
@@ -139,9 +139,10 @@ class KernelBalancedFactorization(RatingFactorization):
         workers: Workers,
         report: Report | None,
     ) -> tuple[Solution[Factors], Penalty]:
-        """F with these propensities; a weighted factorisation goes on from the ``last`` one."""
+        """F with these propensities; imputation and weighted factorisation go on from the last."""
         if self.imputes:
-            self.imputed_ = self._impute(log, propensity, workers)
+            start = None if last is None else self.imputed_
+            self.imputed_ = self._impute(log, propensity, workers, start=start)
             fit = fit_correction(self, log, 1 / propensity, self.imputed_, workers, report)
             return fit.solution, fit.penalty
         model = MatrixFactorization._with_settings_of(self)
@@ -153,7 +154,15 @@ class KernelBalancedFactorization(RatingFactorization):
         )
         return solution, penalty
 
-    def _impute(self, log: Ratings, propensity: Vector, workers: Workers) -> Factors:
+    def _impute(
+        self,
+        log: Ratings,
+        propensity: Vector,
+        workers: Workers,
+        *,
+        least_tol: float = 0.0,
+        start: Factors | None = None,
+    ) -> Factors:
         return fit_imputation(
             self.imputer,
             log,
@@ -163,6 +172,8 @@ class KernelBalancedFactorization(RatingFactorization):
             workers,
             dtype=self.dtype,
             random_state=self.random_state,
+            least_tol=least_tol,
+            initial_factors=start,
         )
 
     def _find_features(
@@ -188,14 +199,15 @@ class KernelBalancedFactorization(RatingFactorization):
         rows = np.arange(len(log))
         if rows.size > MAX_CELLS:
             rows = np.sort(rng.choice(len(log), MAX_CELLS, replace=False))
-        subset, sample = log.take(rows), replace(parts, number=parts.number[rows])
-        error = sample.pick([fit.errors(subset)[:, None] for fit in fits])[:, 0]
-        columns = sample.pick([each.evaluate(subset.user, subset.item) for each in kernels])
+        sample = replace(parts, number=parts.number[rows])
+        pieces = list(zip(fits, kernels, sample.split(log.take(rows)), strict=True))
+        error = sample.join([fit.errors(piece) for fit, _, piece in pieces])
+        columns = sample.join([each.evaluate(piece.user, piece.item) for _, each, piece in pieces])
         chosen = choose_functions(columns, error, 1 / original[rows], self.n_kernels)
-        features_of_fits = iter(
-            BalanceFeatures.of_kernels(log, each.take(chosen)) for each in kernels
+        kernels_of_parts = iter(each.take(chosen) for each in kernels)
+        return parts.balance_features(
+            log, lambda _, part: BalanceFeatures.of_kernels(part, next(kernels_of_parts))
         )
-        return parts.balance_features(lambda _: next(features_of_fits))
 
     def _fit_part(
         self,
@@ -207,14 +219,14 @@ class KernelBalancedFactorization(RatingFactorization):
     ) -> _PartFit:
         rest, share = log.take(is_left), float(is_left.mean())
         if not self.imputes:
-            model = MatrixFactorization._with_settings_of(self)
+            model = loosen(MatrixFactorization._with_settings_of(self))
             weight = 1 / (share * propensity[is_left])
             return _PartFit(model._solve(rest, weight, workers, penalty=penalty).parameters)
-        imputed = self._impute(rest, share * propensity[is_left], workers)
+        imputed = self._impute(rest, share * propensity[is_left], workers, least_tol=PART_TOLERANCE)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PropensityWarning)  # given for the whole log
             fit = fit_correction(
-                self, rest, 1 / (share * propensity[is_left]), imputed, workers, None
+                loosen(self), rest, 1 / (share * propensity[is_left]), imputed, workers, None
             )
         return _PartFit(fit.factors, imputed)
 
