@@ -67,7 +67,7 @@ class BalancedFactorization(RatingFactorization):
     balances
         What P' balances: ``"predictions"`` or ``"imputed_losses"``.
     imputer, weighting
-        The imputation G, as in :class:`DoublyRobustFactorization`.
+        The imputation G, as in :class:`DoublyRobustFactorization`. Balanced predictions need none.
     n_rounds
         How often the propensities are balanced.
 
@@ -244,7 +244,11 @@ class _BalancedRound:
 
 IPSV2 = PRESETS.add(
     "ips-v2",
-    Preset("IPSV2", BalancedFactorization, fixed={"balances": "predictions"}),
+    Preset(
+        "IPSV2",
+        BalancedFactorization,
+        fixed={"balances": "predictions", "imputer": None, "weighting": "dr-jl"},
+    ),
     label="IPS-V2",
     summary="Weighted factorisation with propensities that balance its predictions.",
     traits=_TRAITS,
