@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unskew.threads import Workers
 from unskew.types import BoolVector, IndexVector, Matrix, UserFunction, Vector
 
 KEPT_SHARE, N_THINNINGS, THINNING_SEED = 0.5, 8, 0
@@ -67,13 +68,16 @@ class UserFunctions:
         if growth[0] == 0.0:
             return np.zeros_like(ratio)
         rng = np.random.default_rng(THINNING_SEED)
-        sums = [
-            self.measure(
-                weight / KEPT_SHARE * (rng.random(weight.size) < KEPT_SHARE),
-                1.0 - KEPT_SHARE * (1.0 - p_unobserved),
-            ).sum(axis=0)
-            for _ in range(N_THINNINGS)
-        ]
+        kept = [rng.random(weight.size) < KEPT_SHARE for _ in range(N_THINNINGS)]
+        thinned_weight = weight / KEPT_SHARE
+        p_dropped_or_unobserved = 1.0 - KEPT_SHARE * (1.0 - p_unobserved)
+
+        def measure_kept(is_kept: BoolVector) -> Vector:
+            sums: Vector = self.measure(thinned_weight * is_kept, p_dropped_or_unobserved).sum(0)
+            return sums
+
+        with Workers() as workers:
+            sums = workers.map(measure_kept, kept)
         thinned = np.mean([each[:-1] / each[-1] for each in sums if each[-1] != 0], axis=0)
         bias: Vector = (thinned - ratio) / (growth[1] / growth[0] - 1.0)
         return bias
