@@ -11,7 +11,14 @@ import pytest
 from frame_engines import ENGINES, each_engine
 from unskew import Ratings, evaluate
 from unskew.data import Factors
-from unskew.errors import BadPredictionError, ColumnError, UniverseError, UnskewWarning, UsageError
+from unskew.errors import (
+    BadPredictionError,
+    ColumnError,
+    DataError,
+    UniverseError,
+    UnskewWarning,
+    UsageError,
+)
 from unskew.evaluation import Evaluation
 from unskew.types import IntVector, Matrix, Scores, Vector
 
@@ -467,6 +474,21 @@ def test_a_callable_gets_ids_and_not_codes() -> None:
 
     assert asked == [[1, 2], [1, 2, 3]]
     assert result.risk("model", metric="mae", estimator="naive").estimate == pytest.approx(12)
+
+
+def test_a_callable_whose_frame_has_items_in_another_order_is_an_error(log: Ratings) -> None:
+    def score_frame(users: np.ndarray, items: np.ndarray) -> pd.DataFrame:
+        return pd.DataFrame(score_ids(users, items), users, items)
+
+    def score_reordered(users: np.ndarray, items: np.ndarray) -> pd.DataFrame:
+        return score_frame(users, items)[sorted(items)]
+
+    models = {"frame": score_frame, "array": score_ids}
+    result = evaluate(log, models, metrics=["mse"], estimators=["naive"])
+    risks = [result.risk(name, metric="mse", estimator="naive").estimate for name in models]
+    assert risks[0] == risks[1]
+    with pytest.raises(DataError, match="are the items of the log in another order"):
+        evaluate(log, {"frame": score_reordered}, metrics=["mse"], estimators=["naive"])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from unskew.data.columns import DEFAULTS, find_column
 from unskew.data.factors import Factors
 from unskew.data.frames import (
     EagerFrame,
+    check_matrix_order,
     check_row_order,
     id_column,
     is_frame,
@@ -222,8 +223,8 @@ class FramedValues:
                 error.problem = f"model {self.name!r}: {error.problem}"
                 raise
             raise ColumnError(
-                f"model {self.name!r}: its frame has no clear {role} column; the columns are "
-                f"{', '.join(map(repr, self.frame.columns))}.",
+                f"model {self.name!r}: no column of its frame can be read as the {role}; the "
+                f"columns are {', '.join(map(repr, self.frame.columns))}.",
                 parameter=role,
                 remedy=f"Rename one to {DEFAULTS[role]!r}.",
             ) from error
@@ -509,7 +510,8 @@ def _scorer_from_ids(name: str, score: IdScorer, log: Ratings) -> Scorer:
 
     def score_block(users: IntVector, /) -> Scores:
         try:
-            return np.asarray(score(log.users[users], log.items))
+            scores = score(log.users[users], log.items)
+            values: Scores = np.asarray(scores)
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise BadPredictionError(
                 f"model {name!r}: the callable failed for {users.size} user ids and {log.n_items} "
@@ -518,6 +520,8 @@ def _scorer_from_ids(name: str, score: IdScorer, log: Ratings) -> Scorer:
                 remedy="Return one row for each user and one column for each item. A function of "
                 "pairs of ids can be passed as an object with predict(users, items).",
             ) from error
+        check_matrix_order(scores, log.users[users], log.items, parameter="predictions")
+        return values
 
     return score_block
 
