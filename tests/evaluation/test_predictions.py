@@ -343,7 +343,7 @@ def test_a_frame_without_the_column_says_what_to_rename(log: Ratings) -> None:
         judge(log, frame, ("dcg@3",), position="rank")
     with pytest.raises(
         ColumnError,
-        match=r"no clear prediction column; the columns are 'user_id', 'item_id'",
+        match=r"can be read as the prediction; the columns are 'user_id', 'item_id'",
     ):
         judge(log, frame.rename(columns={"prediction": "svd"}))
 
