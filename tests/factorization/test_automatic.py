@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from unskew.data.ratings import Ratings
 from unskew.factorization.automatic import (
     LOSS_SHAPES,
     choose_penalty,
+    find_correction_penalty,
     find_edge_penalty,
     find_noise_edge,
     find_offset_ridges,
@@ -70,6 +72,33 @@ def test_offset_ridges_are_the_ratio_of_variances() -> None:
     )
 
     np.testing.assert_allclose(ridges, [4.0, 1.0], rtol=0.1)
+
+
+def test_the_ridges_of_a_correction_expect_all_of_the_residual_to_be_noise() -> None:
+    """An offset a that is fitted to w r in all cells has the noise sum(w^2 r^2) / cells."""
+    log, _ = draw_log(4)
+    residual = replace(log, rating=log.rating - log.rating.mean())
+    weight = np.random.default_rng(1).uniform(1, 30, len(log))
+    weight *= log.n_cells / weight.sum()
+
+    penalty = find_correction_penalty(residual, weight, n_factors=2, random_state=0)
+
+    noise = np.square(weight * residual.rating).sum() / log.n_cells
+    centred = residual.rating - np.average(residual.rating, weights=weight)
+    of_user = shared_variance(log.user, log.n_users, centred, weight)
+    assert penalty.user_offset == pytest.approx(noise / of_user)
+
+
+def test_no_factor_of_a_correction_follows_one_heavy_rating() -> None:
+    """The noise edge is at least the largest pseudo-outcome, the singular value of its cell."""
+    log, _ = draw_log(5, by_user=0.0, by_item=0.0)
+    residual = replace(log, rating=log.rating - log.rating.mean())
+    weight = np.full(len(log), 10.0)
+    weight[7] = 20_000.0
+
+    penalty = find_correction_penalty(residual, weight, n_factors=2, random_state=0)
+
+    assert penalty.factors > 0.98 * weight[7] * abs(residual.rating[7])
 
 
 def test_ridges_scale_with_the_weights() -> None:

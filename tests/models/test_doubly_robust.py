@@ -352,6 +352,31 @@ def test_defaults_are_not_worse_than_offsets_on_a_noisy_log(preset: Any) -> None
     assert error(preset()) < error(models.OffsetsOnly()) + 0.01 * truth.var()
 
 
+@pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
+def test_a_few_heavy_ratings_do_not_make_the_default_worse_than_offsets() -> None:
+    """About 5,000 ratings count as much as 100 of equal weight; 300 random ratings are known."""
+    excess = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        users, items = 600, 250
+        score = 2.5 + 0.45 * rng.normal(size=(users, 1)) + 0.4 * rng.normal(size=(1, items))
+        truth = np.clip(np.rint(score + 0.8 * rng.normal(size=(users, items))), 1, 5)
+        relative = np.exp(2.2 * truth + 0.5 * rng.normal(size=(1, items)))
+        propensity = np.minimum(relative * 5_000 / relative.sum(), 0.95)
+        user, item = np.nonzero(rng.random(truth.shape) < propensity)
+        ids = {"users": np.arange(users), "items": np.arange(items)}
+        log = Ratings.from_arrays(user, item, truth[user, item], **ids)
+        bayes = unskew.NaiveBayesPropensity().fit(log, mcar=rng.choice(truth.ravel(), 300))
+        cells = np.divmod(np.arange(truth.size), items)
+        errors = [
+            float(np.square(truth.ravel() - model.fit(log, bayes).predict(*cells)).mean())
+            for model in (DoublyRobustFactorization(), models.OffsetsOnly())
+        ]
+        excess.append((errors[0] - errors[1]) / truth.var())
+
+    assert np.mean(excess) < 0.01
+
+
 @given(
     y=arrays(np.float64, 5, elements=st.floats(-5, 5)),
     g=arrays(np.float64, 5, elements=st.floats(-5, 5)),

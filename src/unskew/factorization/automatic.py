@@ -138,6 +138,32 @@ def find_edge_penalty(
     return Penalty(edge, by_user, by_item)
 
 
+def find_correction_penalty(
+    residual: Ratings,
+    weight: Vector,
+    *,
+    n_factors: int,
+    loss: str = "squared",
+    random_state: RandomState,
+) -> Penalty:
+    """The penalty of a function of all cells that is fitted to ``weight`` times the residuals.
+
+    Cells outside the log count as much as those of the log, so the offset of a user cannot follow
+    a rating with a large weight, as it does in a weighted fit. All of the residual is noise then.
+    """
+    shape, zero = LOSS_SHAPES[loss], np.zeros(len(residual))
+    curvature = shape.half_curvature(residual.rating, zero)
+    gradient = weight * shape.half_gradient(residual.rating, zero)
+    variances = _find_offset_variances(residual, weight)
+    noise = curvature * float(np.square(weight * residual.rating).sum() / weight.sum())
+    by_user, by_item = (1.0, 1.0) if variances is None else (noise / v for v in variances[:2])
+    if not n_factors:
+        return Penalty((by_user + by_item) / 2, by_user, by_item)
+    smallest = MIN_RIDGE * float(weight.sum()) / (residual.n_users + residual.n_items)
+    edge = max(find_noise_edge(residual, gradient, random_state=random_state), smallest)
+    return Penalty(edge, by_user, by_item)
+
+
 def _scale_offsets(penalty: Penalty, scale: float) -> Penalty:
     by_user, by_item = scale * penalty.user_offset, scale * penalty.item_offset
     return replace(penalty, user_offset=by_user, item_offset=by_item)
@@ -267,21 +293,29 @@ def find_offset_ridges(log: Ratings, weight: Vector) -> tuple[float, float]:
     fit, for which r^2 is its mean. With equal weights an offset from k ratings is multiplied by
     k / (k + var(r) / t). Weights stay with their residuals: 1 / P often depends on the rating.
     """
+    variances = _find_offset_variances(log, weight)
+    if variances is None:
+        return 1.0, 1.0
+    by_user, by_item, rest = variances
+    first = rest * float(weight @ weight / weight.sum())
+    left = log.rating - fit_offsets(log, weight, first / by_user, first / by_item)
+    noise = float(np.square(weight * left).sum() / weight.sum())
+    noise = max(noise, MIN_SHARE * rest)
+    return noise / by_user, noise / by_item
+
+
+def _find_offset_variances(log: Ratings, weight: Vector) -> tuple[float, float, float] | None:
+    """The variances of user offsets, item offsets and noise; None if all ratings are equal."""
     residual = log.rating - weighted_mean(log.rating, weight)
     total = weighted_mean(np.square(residual), weight)
     if not total > 0:
-        return 1.0, 1.0
-    shared = [
+        return None
+    of_user, of_item = (
         min(max(shared_variance(code, size, residual, weight), 0.0), total)
         for code, size in ((log.user, log.n_users), (log.item, log.n_items))
-    ]
-    rest = max(total - sum(shared), MIN_NOISE * total)
-    variances = [max(variance, MIN_SHARE * rest) for variance in shared]
-    first = [rest * float(weight @ weight / weight.sum()) / variance for variance in variances]
-    left = log.rating - fit_offsets(log, weight, *first)
-    noise = float(np.square(weight * left).sum() / weight.sum())
-    noise = max(noise, MIN_SHARE * total)
-    return noise / variances[0], noise / variances[1]
+    )
+    rest = max(total - of_user - of_item, MIN_NOISE * total)
+    return max(of_user, MIN_SHARE * rest), max(of_item, MIN_SHARE * rest), rest
 
 
 def shared_variance(code: IntVector, n_codes: int, residual: Vector, weight: Vector) -> float:

@@ -11,7 +11,7 @@ from unskew.data.factors import Factors
 from unskew.data.ratings import Ratings
 from unskew.data.weights import weighted_mean
 from unskew.errors import PropensityWarning
-from unskew.factorization.automatic import find_edge_penalty
+from unskew.factorization.automatic import find_correction_penalty
 from unskew.factorization.penalty import Penalty
 from unskew.factorization.pseudo_outcome import PseudoOutcomeSolver, make_pseudo_outcome
 from unskew.factorization.solution import Report, Solution, minimize
@@ -80,7 +80,7 @@ def choose_correction_penalty(
     """The penalty of ``l2``; with ``"auto"`` that of the noise of the errors Y - G."""
     if model.l2 != "auto":
         return model._fixed_penalty(residual)
-    edge = find_edge_penalty(
+    edge = find_correction_penalty(
         residual,
         weight,
         n_factors=model.n_factors,
