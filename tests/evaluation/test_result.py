@@ -151,7 +151,7 @@ def test_who_is_better(
     [
         (Premise("", False, "items", None), "a is behind b", "adjusted for items only: if people"),
         (Premise("", False, "", None), "a is behind b", "p = 0.01; not adjusted: if people rate"),
-        (Premise("", True, None, "odd"), "a is behind b", "not reliable, a check failed: odd"),
+        (Premise("", True, None, "odd"), "not reliable, a check failed: odd; a is behind b", "p ="),
         (Premise("", True, None, None), "a loses to b", "at 95%, p = 0.01"),
     ],
 )

@@ -139,12 +139,15 @@ class Comparison(DrawableResult):
         caution = describe_caution(self.estimator, self.premise, consequence)
         if caution and self.better is not None:
             verdict = "is ahead of" if self.better == self.first else "is behind"
-        return (
+        statement = (
             f"{self.first} {verdict} {self.second} on {self.metric} by {self.estimator}: "
             f"difference {self.difference:+.4g} [{self.ci_low:+.4g}, {self.ci_high:+.4g}] "
             f"at {self.level:.0%}, {format_p_value(self.p_value)}"
-            f"{f'; {caution}' if caution else ''}{self._list_warnings()}"
         )
+        parts = [statement, caution] if caution else [statement]
+        if self.better is not None and self.premise is not None and self.premise.doubt is not None:
+            parts.reverse()  # what withdraws an order comes before it
+        return "; ".join(parts) + self._list_warnings()
 
     def _shown_columns(self) -> dict[str, list[Any]]:
         shown = self.to_columns() | {"better": [self.better or UNDECIDED]}
