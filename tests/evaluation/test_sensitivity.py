@@ -371,9 +371,8 @@ def test_an_interval_that_holds_zero_is_unsure_from_the_start() -> None:
 
     assert evaluation.compare("a", "b", metric="mae", estimator="snips").better is None
     assert robust.unsure_at == 1 < robust.flips_at
-    assert "the 95% interval of the difference includes zero even with right propensities" in str(
-        robust
-    )
+    assert "and b cannot be told apart on mae" in str(robust) or "and a cannot" in str(robust)
+    assert "even if the propensities are right" in str(robust)
 
 
 @each_estimator

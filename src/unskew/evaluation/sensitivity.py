@@ -280,12 +280,19 @@ class Robustness(DrawableResult):
             interval = "is unknown"
         elif math.isinf(self.unsure_at):
             interval = "never includes zero"
-        elif self.unsure_at == 1:
-            interval = "includes zero even with right propensities"
-        return (
+        statement = (
             f"{self.better} is ahead of {worse} on {self.metric} by {self.estimator} {order}; "
-            f"the {self.level:.0%} interval of the difference {interval}; "
-            f"assumed: {CONSTRAINTS[self.constraint]}"
+            f"the {self.level:.0%} interval of the difference {interval}"
+        )
+        if self.unsure_at == 1:
+            statement = (
+                f"{self.better} and {worse} cannot be told apart on {self.metric} by "
+                f"{self.estimator}, even if the propensities are right: the {self.level:.0%} "
+                f"interval of the difference includes zero. The estimate of {self.better} stays "
+                f"ahead {order}"
+            )
+        return (
+            f"{statement}; assumed: {CONSTRAINTS[self.constraint]}"
             + "".join(f"\n{line}" for line in _describe_benchmark(self.benchmark))
             + (f"\n{self.caution}" if self.caution else "")
         )
