@@ -155,13 +155,16 @@ def evaluate_frame(
     all_rows = query.combine(totals)
     query.log.check_rows(all_rows, on_bad)
     query.check(all_rows)
+    totals = query.measure_lists(totals, universes)
     queries = dict.fromkeys(totals, query)
     if cluster == "auto" and chosen_cluster is not None:
         alone = [group for group in totals if _has_one_row_per_user(totals[group])]
         if alone:
             by_cells, _ = request.open(None, required_ids=tuple(query.log.roles.ids))
             totals_of_cells = by_cells.run()
-            totals |= {group: totals_of_cells[group] for group in alone}
+            totals |= {
+                group: replace(totals_of_cells[group], lists=totals[group].lists) for group in alone
+            }
             queries |= dict.fromkeys(alone, by_cells)
     backend = request.source.backend
     results = {}
