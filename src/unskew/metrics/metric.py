@@ -222,9 +222,7 @@ def negative_gain_error(rating: float) -> UsageError:
 
 def no_gain_error() -> UsageError:
     """Ratings are gains, but all are 0."""
-    return UsageError(
-        "all ratings are 0, so no item is relevant.", parameter="relevance_threshold"
-    )
+    return UsageError("all ratings are 0, so no item is relevant.", parameter="relevance_threshold")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -274,7 +274,7 @@ class FrameTable:
             rows = self._frame.select(*names)
             if is_on_spark(rows):
                 return _add_up_on_spark(rows.to_native(), names, measure)
-            return add_up_blocks(cut_users(_sort_by_user(rows, names)), measure)
+            return add_up_blocks(cut_users(_sort_by_user(rows, names), BLOCK_ROWS), measure)
 
     def _fetch_totals(
         self, frame: LazyFrame, names: Sequence[str], *, by_group: bool
@@ -348,12 +348,15 @@ def _read_batch(batch: Any, names: Sequence[str]) -> Rows:
     return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
 
 
-def cut_users(blocks: Iterable[Rows]) -> Iterator[Rows]:
-    """The same rows in blocks that have all rows of their users, which follow one another."""
+def cut_users(blocks: Iterable[Rows], least: int) -> Iterator[Rows]:
+    """The same rows in blocks of at least so many, each with all rows of its users.
+
+    The rows of a user follow one another.
+    """
     held: list[Rows] = []
     for block in blocks:
         held.append(block)
-        if sum(rows["user"].size for rows in held) < BLOCK_ROWS:
+        if sum(rows["user"].size for rows in held) < least:
             continue
         rows = _join(held)
         (changes,) = np.nonzero(rows["user"][1:] != rows["user"][:-1])
@@ -384,14 +387,15 @@ def _add_up_on_spark(frame: Any, names: Sequence[str], measure: Measure[T]) -> T
     find_engine("spark").check_executors(frame.sparkSession)
 
     def add_up(batches: Iterator[Any]) -> Iterator[Any]:
-        total = add_up_blocks(cut_users(_read_batch(each, names) for each in batches), measure)
+        blocks = (_read_batch(batch, names) for batch in batches)
+        total = add_up_blocks(cut_users(blocks, BLOCK_ROWS), measure)
         rows = {"total": [] if total is None else [pickle.dumps(total)]}
         table = nw.from_dict(rows, {"total": nw.Binary}, backend="pyarrow")
         yield from table.to_native().to_batches()
 
     by_user = frame.repartition("user").sortWithinPartitions("user")
     totals = by_user.mapInArrow(add_up, "total binary").collect()
-    measured = [pickle.loads(row["total"]) for row in totals]  # noqa: S301
+    measured = [pickle.loads(row["total"]) for row in totals]
     return reduce(operator.add, measured) if measured else None
 
 

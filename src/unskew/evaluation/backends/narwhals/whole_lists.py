@@ -20,7 +20,6 @@ from unskew.data.estimation import FrameStrata
 from unskew.data.frames import hash_ids
 from unskew.data.ids import as_ids, encode
 from unskew.estimators.frame_variance import SecondMoments, StrataSums
-from unskew.estimators.observed import SumSpec
 from unskew.estimators.sums import Sums
 from unskew.estimators.user_functions import (
     KEPT_SHARE,
@@ -173,7 +172,9 @@ class ListMeasure:
         return self._measure(empty, np.empty(0, np.int32), [0])
 
     def _measure(self, rows: Rows, user: IntVector, hashes: Sequence[int]) -> ListTotals:
-        inputs = [self._make_input(rows, model, user, len(hashes)) for model in range(self.n_models)]
+        inputs = [
+            self._make_input(rows, model, user, len(hashes)) for model in range(self.n_models)
+        ]
         draws = draw_halves(user, np.array(hashes, np.uint64))
         sums = {}
         for name, metric in self.metrics.items():
@@ -218,12 +219,10 @@ class ListMeasure:
             bias = BiasSums.of(functions, weight, p_unobserved, users, is_relevant, draws)
         if is_weighted and self.levels is not None:
             stratum = np.searchsorted(self.levels, rows[STRATUM])
-            gradient = np.stack(
-                [
-                    np.bincount(stratum, weight_of_level, self.levels.size)
-                    for weight_of_level in functions.differentiate_parts(weight)
-                ]
-            )
+            parts = functions.differentiate_parts(weight)
+            gradient = np.zeros((len(parts), self.levels.size))
+            for row, derivative in enumerate(parts):
+                gradient[row] = np.bincount(stratum, derivative, self.levels.size)
         moment = np.einsum("ui,uj->ij", by_user, by_user)
         return FunctionSums(len(by_user), by_user.sum(axis=0), moment, bias, gradient)
 
