@@ -114,6 +114,18 @@ class PropensityModel(Configurable):
             "and call fit().",
         )
 
+    def _require_log(self, log: object) -> None:
+        """Raise an error unless ``log`` is a log; it names :meth:`fit_frame` if the model has it."""
+        try:
+            require_log(log)
+        except UsageError as error:
+            if type(self).fit_frame is not PropensityModel.fit_frame:
+                error.remedy = (
+                    "Build one with Ratings.from_frame(frame), or call fit_frame(frame, "
+                    "universe=...), which counts in the frame or database itself."
+                )
+            raise
+
     @property
     def n_cells_(self) -> int:
         """U * I of the universe of the log."""
