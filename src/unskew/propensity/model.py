@@ -115,7 +115,7 @@ class PropensityModel(Configurable):
         )
 
     def _require_log(self, log: object) -> None:
-        """Raise an error unless ``log`` is a log; it names :meth:`fit_frame` if the model has it."""
+        """Raise an error unless ``log`` is a log; for a frame it names :meth:`fit_frame`."""
         try:
             require_log(log)
         except UsageError as error:
