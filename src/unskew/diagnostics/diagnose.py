@@ -121,12 +121,18 @@ def diagnose(
     sources = [PropensitySource.read(str(name), values, log) for name, values in named.items()]
     rows = tuple(inputs.measure(source) for source in sources)
     coverage = Coverage.of(log, size, inputs.covariates)
+    signs = warn_of_problems(rows, coverage)
+    notes = (*inputs.notes(), *_limitations(rows), *_next_step(log, rows, sample))
+    return Diagnosis(rows, coverage, size, notes, signs, log.backend)
+
+
+def warn_of_problems(rows: Sequence[DiagnosisRow], coverage: Coverage) -> tuple[str, ...]:
+    """What looks wrong, as texts; one warning lists all of it."""
     signs = [*_model_warnings(rows), *coverage.warnings()]
     if signs:
         texts = [f"{sign.problem} {sign.remedy}".rstrip() for sign in signs]
-        warnings.warn(PropensityWarning("\n".join(texts)), stacklevel=2)
-    notes = (*inputs.notes(), *_limitations(rows), *_next_step(log, rows, sample))
-    return Diagnosis(rows, coverage, size, notes, tuple(map(str, signs)), log.backend)
+        warnings.warn(PropensityWarning("\n".join(texts)), stacklevel=3)
+    return tuple(map(str, signs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
