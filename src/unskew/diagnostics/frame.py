@@ -70,7 +70,7 @@ def diagnose_frame(
     >>> log = pl.LazyFrame(
     ...     {"user_id": [1, 1, 2], "item_id": [7, 8, 7], "propensity": [0.5, 0.25, 0.5]}
     ... )
-    >>> diagnosis = diagnose_frame(log, "propensity", universe=(2, 4))
+    >>> diagnosis = diagnose_frame(log, "propensity", universe=(2, 2))
     >>> diagnosis["propensity"].weights.summary.mass
     8.0
     """
