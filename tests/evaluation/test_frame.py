@@ -340,6 +340,15 @@ def test_the_bias_that_is_left_is_that_of_arrays() -> None:
         assert abs(difference) < 0.1 * std_error
 
 
+def test_metrics_with_a_plug_in_bias_are_named_as_in_memory() -> None:
+    options: dict[str, Any] = {"metrics": ["map", "mrr", "ndcg@5"], "cluster": "user"}
+    ours, theirs = from_frame(pl.DataFrame(COLUMNS), **options), from_arrays(**options)
+    (note,) = [text for text in theirs.notes if "few observed relevant items" in text]
+
+    assert "map and ndcg@5 by weights are biased" in note
+    assert note in ours.notes
+
+
 def test_gains_are_ratings_from_zero_on() -> None:
     options: dict[str, Any] = {"relevance_threshold": None, "metrics": ["ndcg@5"]}
     assert_same(from_frame(pl.DataFrame(COLUMNS), **options), from_arrays(**options))

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from unskew import NaiveBayesPropensity, load, simulate
+from unskew import NaiveBayesPropensity, diagnose, load, simulate
 from unskew.errors import (
     BadRatingError,
     ColumnError,
@@ -213,6 +213,11 @@ def test_smoothing_is_checked_for_frames_too(smoothing: Any) -> None:
 def test_a_frame_in_place_of_a_log_leads_to_fit_frame(model: Any) -> None:
     with pytest.raises(UsageError, match=r"not DataFrame\. Build one .* or call fit_frame\(frame"):
         model.fit(pl.DataFrame(COLUMNS))
+
+
+def test_diagnose_names_diagnose_frame() -> None:
+    with pytest.raises(UsageError, match=r"or call diagnose_frame\(frame, \.\.\.\), which reads"):
+        diagnose(pl.DataFrame(COLUMNS), "propensity")
 
 
 def test_a_model_without_fit_frame_does_not_name_it() -> None:

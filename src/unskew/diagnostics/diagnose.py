@@ -50,7 +50,8 @@ def diagnose(
     Parameters
     ----------
     log
-        The observed ratings.
+        The observed ratings. :func:`unskew.diagnose_frame` reads a frame that is larger than
+        memory.
     propensities
         By name (or one alone): a fitted propensity model, values in the order of the log, or a
         matrix whose rows are ``log.users`` and whose columns are ``log.items``. Fit and
@@ -92,7 +93,7 @@ def diagnose(
     >>> diagnosis["uniform"].weights.summary.sample_share
     1.0
     """
-    require_log(log)
+    require_log(log, for_frames="diagnose_frame(frame, ...)")
     named = propensities if isinstance(propensities, Mapping) else {"model": propensities}
     if not named:
         raise UsageError(

@@ -116,15 +116,8 @@ class PropensityModel(Configurable):
 
     def _require_log(self, log: object) -> None:
         """Raise an error unless ``log`` is a log; for a frame it names :meth:`fit_frame`."""
-        try:
-            require_log(log)
-        except UsageError as error:
-            if type(self).fit_frame is not PropensityModel.fit_frame:
-                error.remedy = (
-                    "Build one with Ratings.from_frame(frame), or call fit_frame(frame, "
-                    "universe=...), which counts in the frame or database itself."
-                )
-            raise
+        reads_frames = type(self).fit_frame is not PropensityModel.fit_frame
+        require_log(log, for_frames="fit_frame(frame, universe=...)" if reads_frames else None)
 
     @property
     def n_cells_(self) -> int:

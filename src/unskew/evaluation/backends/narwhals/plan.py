@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -51,13 +51,14 @@ from unskew.evaluation.backends.narwhals.whole_lists import (
     measure_lists,
     store_lists,
 )
-from unskew.evaluation.cells import ClusterChoice, describe_intervals
+from unskew.evaluation.cells import ClusterChoice, describe_intervals, explain_plug_ins
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.metric import (
     Delta,
     Metric,
     WholeListError,
     compares_logged_cells,
+    is_plug_in,
     max_relative_error,
     metric_bounds,
 )
@@ -453,8 +454,18 @@ class FrameQuery:
             backend=backend,
             estimation=taken_as_known if self.strata is None else self._relate(totals),
             n_dropped=round(all_rows[N_OBSERVED]) - scope.n_observed,
-            notes=(NO_SKEWNESS,),
+            notes=(*self._describe_plug_ins(totals), NO_SKEWNESS),
         )
+
+    def _describe_plug_ins(self, totals: GroupTotals) -> Iterator[str]:
+        """Which metrics of whole lists are biased because users have few relevant rows."""
+        sums = {} if totals.lists is None else totals.lists.sums
+        biases = {name: each.bias for (name, _), each in sums.items() if each.bias is not None}
+        metrics = self.plan.list_metrics
+        names = [name for name in biases if is_plug_in(metrics[name])]
+        bias = biases[names[0]] if names else None
+        if bias is not None and bias.weighted_odds > 0:
+            yield explain_plug_ins(names, bias.n_cells, bias.n_users)
 
     def _relate(self, totals: GroupTotals) -> Estimation:
         """How the propensities were estimated, and from which part of the log, if any."""
