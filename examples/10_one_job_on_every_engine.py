@@ -37,8 +37,7 @@ def run_job(table, engine):
 
 
 def evaluate(scored):
-    metrics = ["mse", "dcg@10", "recall_per_positive@10", "ndcg@10", "map", "mrr@10", "hit_rate@10"]
-    options = {"metrics": metrics, "relevance_threshold": 4}
+    options = {"metrics": ["mse", "dcg@10", "recall_per_positive@10"], "relevance_threshold": 4}
     options |= {"prediction": ["mf", "dr"], "position": ["mf_place", "dr_place"], **names, **size}
     nb = unskew.NaiveBayesPropensity().fit_frame(scored, mcar=sample, **size)
     popularity = unskew.propensity.PopularityPropensity().fit_frame(scored, item="film", **size)
