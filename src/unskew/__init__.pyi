@@ -20,6 +20,7 @@ from unskew.data.impressions import Impressions as Impressions
 from unskew.data.propensities import Propensities as Propensities
 from unskew.data.ratings import Ratings as Ratings
 from unskew.diagnostics.diagnose import diagnose as diagnose
+from unskew.diagnostics.frame import diagnose_frame as diagnose_frame
 from unskew.diagnostics.planning import plan_random_sample as plan_random_sample
 from unskew.evaluation.evaluate import evaluate as evaluate
 from unskew.evaluation.frame import evaluate_frame as evaluate_frame

@@ -49,8 +49,39 @@ def largest_difference(results: Any, expected: Any) -> float:
         for pair in zip(results, expected, strict=True)
     ]
     return max(
-        float(np.max(np.abs(one / other - 1), where=other != 0, initial=0)) for one, other in pairs
+        float(np.max(np.abs(one / other - 1), where=is_compared(one, other), initial=0))
+        for one, other in pairs
     )
+
+
+def is_compared(one: Any, other: Any) -> Any:
+    """All numbers but 0, and NaN in both: the limits of an estimate without an interval."""
+    return (other != 0) & ~(np.isnan(one) & np.isnan(other))
+
+
+def judge_lists(frame: Any) -> Any:
+    """Metrics of whole lists of the log, where it is."""
+    model = unskew.NaiveBayesPropensity().fit_frame(frame, mcar=SAMPLE, universe=(60, 40))
+    return unskew.evaluate_frame(
+        frame,
+        user="customer",
+        item="film",
+        prediction=["mf", "dr"],
+        position=["mf_place", "dr_place"],
+        propensity=model,
+        universe=(60, 40),
+        metrics=["ndcg@10", "map", "mrr@10", "hit_rate@10", "auc", "pooled_auc"],
+        relevance_threshold=4,
+    )
+
+
+def diagnose(frame: Any) -> list[float]:
+    """Numbers of a diagnosis of the whole log, where it is."""
+    names = {"user": "customer", "item": "film"}
+    model = unskew.NaiveBayesPropensity().fit_frame(frame, mcar=SAMPLE, universe=(60, 40))
+    diagnosis = unskew.diagnose_frame(frame, {"nb": model}, **names, universe=(60, 40))
+    weights = diagnosis["nb"].weights
+    return [*weights.quantiles, weights.summary.effective_sample_size, diagnosis.coverage.n_users]
 
 
 def study_users(rows: Any) -> list[float]:
@@ -82,9 +113,11 @@ def main() -> None:
     )
     models, scored, best = example["run_job"](log, engine)
     evaluate = example["evaluate"]
-    lists = best.toArrow().to_pandas().sort_values(["customer", "position"])
+    recommended = best.toArrow().to_pandas().sort_values(["customer", "position"])
     expected = example["best"].sort_values(["customer", "position"])
     results = evaluate(scored.cache())
+    lists = [[judge_lists(frame)] for frame in (scored, example["scored"])]
+    diagnoses = [diagnose(frame) for frame in (scored, example["scored"])]
     with TemporaryDirectory() as folder:
         page = results[0].to_html(Path(folder, "report.html")).read_text()
     drawn = [
@@ -98,10 +131,12 @@ def main() -> None:
         "evaluation": largest_difference(results, example["results"]),
         "same_predictions": largest_difference(evaluate(same), example["results"]),
         "DuckDB": largest_difference(example["others"], example["results"]),
+        "lists": largest_difference(*lists),
+        "diagnosis": float(np.max(np.abs(np.divide(*diagnoses) - 1))),
         "of_users": float(np.max(np.abs(np.divide(of_users, expected_of_users) - 1))),
         "objective": max(abs(there.objective_ / here.objective_ - 1) for there, here in pairs),
-        "same_lists": lists["film"].tolist() == expected["film"].tolist(),
-        "n_recommended": len(lists),
+        "same_lists": recommended["film"].tolist() == expected["film"].tolist(),
+        "n_recommended": len(recommended),
         "n_users_on_driver": max(len(model.users_) for model in models),
         "has_report": "<html" in page,
     }

@@ -99,6 +99,8 @@ def test_one_job_gives_the_numbers_of_pandas_on_a_cluster_and_on_connect(master:
     assert summary["evaluation"] < 1e-9
     assert summary["same_predictions"] < 1e-9
     assert summary["DuckDB"] < 1e-9
+    assert summary["lists"] < 1e-9
+    assert summary["diagnosis"] < 1e-9
     assert summary["of_users"] < 1e-9
     assert summary["objective"] < 1e-9
     assert summary["same_lists"]

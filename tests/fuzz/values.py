@@ -195,6 +195,7 @@ def list_valid_of() -> dict[str, dict[str, Any]]:
         "compare_learners": {"n_repeats": 2},
         "evaluate": {"propensities": np.full(len(log), 0.5)},
         "evaluate_frame": {"universe": (N_USERS, N_ITEMS)},
+        "diagnose_frame": {"propensity": "propensity"},
         "describe_lists": {"predictions": np.ones((N_USERS, N_ITEMS))},
         "wrap_model": {
             "model": LinearRegression().fit(np.ones((3, 2)), np.arange(3)),

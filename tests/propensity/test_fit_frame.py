@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from unskew import NaiveBayesPropensity, load, simulate
+from unskew import NaiveBayesPropensity, diagnose, load, simulate
 from unskew.errors import (
     BadRatingError,
     ColumnError,
@@ -21,7 +21,13 @@ from unskew.errors import (
     UnknownNameError,
     UsageError,
 )
-from unskew.propensity import ClippedPropensity, PopularityPropensity, UniformPropensity
+from unskew.propensity import (
+    CalibratedPropensity,
+    ClippedPropensity,
+    LogisticPropensity,
+    PopularityPropensity,
+    UniformPropensity,
+)
 
 WORLD = simulate(40, 50, density=0.2, alpha=0.6, random_state=0)
 LOG = WORLD.log
@@ -192,3 +198,28 @@ def test_smoothing_is_checked_for_frames_too(smoothing: Any) -> None:
         NaiveBayesPropensity(smoothing=smoothing).fit_frame(frame, mcar=MCAR, universe=(40, 50))
     with pytest.raises(UsageError, match="smoothing must be a finite number"):
         PopularityPropensity(smoothing=smoothing).fit_frame(frame, universe=(40, 50))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        NaiveBayesPropensity(),
+        PopularityPropensity(),
+        LogisticPropensity(),
+        CalibratedPropensity(LogisticPropensity()),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_frame_in_place_of_a_log_leads_to_fit_frame(model: Any) -> None:
+    with pytest.raises(UsageError, match=r"not DataFrame\. Build one .* or call fit_frame\(frame"):
+        model.fit(pl.DataFrame(COLUMNS))
+
+
+def test_diagnose_names_diagnose_frame() -> None:
+    with pytest.raises(UsageError, match=r"or call diagnose_frame\(frame, \.\.\.\), which reads"):
+        diagnose(pl.DataFrame(COLUMNS), "propensity")
+
+
+def test_a_model_without_fit_frame_does_not_name_it() -> None:
+    with pytest.raises(UsageError, match=r"Build one with Ratings\.from_frame\(frame\)\.$"):
+        UniformPropensity().fit(pl.DataFrame(COLUMNS))

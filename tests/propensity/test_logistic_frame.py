@@ -101,11 +101,10 @@ def check_library(make: Any) -> None:
         np.testing.assert_allclose(found, expected.predict(LOG).values, rtol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["platt", "isotonic"])
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_a_calibration_to_groups_is_that_of_all_users_of_the_log(library: str, method: Any) -> None:
+def check_calibration(make: Any, method: Any) -> None:
+    """The propensities are those of one calibration to all users of the log."""
     of_groups = np.array([GROUP_FEATURES[name] for name in SIZES])
-    frame, groups = LIBRARIES[library](COLUMNS), {"group": "segment", "group_sizes": SIZES}
+    frame, groups = make(COLUMNS), {"group": "segment", "group_sizes": SIZES}
     model = CalibratedPropensity(make_model(user_features=of_groups), method=method)
     model.fit_frame(frame, **OPTIONS, **groups)
     found = read_column(model.predict_frame(frame, item="film.id", name="p"), "p")
@@ -118,10 +117,21 @@ def test_a_calibration_to_groups_is_that_of_all_users_of_the_log(library: str, m
     logits = limited_logit(inner.predict(LOG).values)
     expected = expit(np.interp(logits, curve.knots, curve.levels))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    with pytest.raises(UsageError, match=r"fitted to groups of users .* Use predict_frame"):
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_calibration_to_groups_is_that_of_all_users_of_the_log(library: str, method: Any) -> None:
+    check_calibration(LIBRARIES[library], method)
+
+
+def test_what_a_calibration_to_groups_cannot_do_is_named() -> None:
+    frame = pl.DataFrame(COLUMNS)
+    model = CalibratedPropensity(make_model()).fit_frame(frame, **OPTIONS)
+    with pytest.raises(UsageError, match=r"fitted to .* Use predict_frame"):
         model.predict(LOG)
     with pytest.raises(UsageError, match=r"LogisticPropensity is fitted already\. Wrap one"):
-        CalibratedPropensity(inner).fit_frame(frame, **OPTIONS, **groups)
+        CalibratedPropensity(make_model().fit(LOG)).fit_frame(frame, **OPTIONS)
     with pytest.raises(UniverseError, match="items lists 0 items, and the universe has 12"):
         CalibratedPropensity(make_model()).fit_frame(frame, universe=(N_USERS, N_ITEMS))
 
@@ -154,7 +164,12 @@ def test_a_fit_to_groups_is_the_fit_to_the_log(library: str) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
 def test_a_fit_to_groups_on_spark_is_the_fit_to_the_log(spark: Any) -> None:
-    check_library(lambda columns: spark.createDataFrame(pa.table(columns)))
+    def make(columns: Any) -> Any:
+        return spark.createDataFrame(pa.table(columns))
+
+    check_library(make)
+    for method in ("platt", "isotonic"):
+        check_calibration(make, method)
 
 
 def test_an_evaluation_takes_them_as_known_or_says_what_to_do(tmp_path: Any) -> None:

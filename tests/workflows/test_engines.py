@@ -24,6 +24,7 @@ from unskew.workflows.evaluation import evaluate_log
 from unskew.workflows.requests import EvaluationRequest, TrainingRequest
 from unskew.workflows.training import (
     choose_engine,
+    explain_large_log,
     fit_from_file,
     fit_model,
     read_training_data,
@@ -123,6 +124,27 @@ def test_auto_takes_the_disk_for_a_large_parquet_file(
     assert choose_engine(TrainingRequest(log=path)) == "disk"
     assert choose_engine(TrainingRequest(log=path, learner="mrdr")) == "local"
     assert choose_engine(TrainingRequest(log=path, grid={"l2": [1.0]})) == "local"
+
+
+def test_auto_says_what_it_does_with_a_large_log(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "log.csv"
+    FRAME.to_csv(table, index=False)
+    requests = {
+        r"--engine disk$": TrainingRequest(log=path),
+        r"read into it: --engine disk fits 'mf' and 'offsets'": TrainingRequest(
+            log=path, grid={"l2": [1.0]}
+        ),
+        r"log\.csv is large .* write it to a \.parquet file": TrainingRequest(log=str(table)),
+    }
+    for request in requests.values():
+        assert explain_large_log(request, choose_engine(request)) is None
+    monkeypatch.setattr(training, "choose_reader", lambda reader, source: "duckdb")
+    for text, request in requests.items():
+        assert re.search(text, str(explain_large_log(request, choose_engine(request))))
+    local = TrainingRequest(log=str(table), engine="local")
+    assert explain_large_log(local, choose_engine(local)) is None
 
 
 def test_auto_in_python_goes_by_the_kind_of_log() -> None:

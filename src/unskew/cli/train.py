@@ -191,6 +191,7 @@ def train(
     """  # noqa: D301
     from unskew.workflows.training import (
         choose_engine,
+        explain_large_log,
         fit_from_file,
         read_training_data,
         reads_files,
@@ -199,8 +200,9 @@ def train(
     path, page = output
     _require_consistent(request, cross_validate=cross_validate, page=page)
     engine = choose_engine(request)
-    if engine != request.engine and engine != "local" and not quiet:
-        print_note(f"{request.log} is large for this memory: --engine {engine}")
+    note = None if quiet else explain_large_log(request, engine)
+    if note is not None:
+        print_note(note)
     verbose = is_progress_shown(quiet)  # within `show_progress`, rich 13 hides the terminal
     if reads_files(engine):
         with show_progress(quiet, f"fitting {request.log} by --engine {engine}"):

@@ -541,16 +541,28 @@ def _is_lazy(opened: Any) -> bool:
     return isinstance(opened, nw.LazyFrame)
 
 
-def count_groups(frame: LazyFrame, columns: Mapping[str, str]) -> dict[str, list[Any]]:
+def count_groups(
+    frame: LazyFrame, columns: Mapping[str, str], *, most: int | None = None
+) -> dict[str, list[Any]]:
     """The distinct values of some columns, by new name, and as ``number`` how many rows have them.
 
-    ``columns`` maps new names to those of the frame.
+    ``columns`` maps new names to those of the frame. At most so many rows are fetched; None for
+    all.
     """
     keys = [nw.col(column).alias(name) for name, column in columns.items()]
     with _name_type(frame, *columns.values()):
-        counted = frame.select(*keys).group_by(*columns).agg(nw.len().alias("number")).collect()
-        rows: dict[str, list[Any]] = counted.to_dict(as_series=False)
+        counted = frame.select(*keys).group_by(*columns).agg(nw.len().alias("number"))
+        fetched = (counted if most is None else counted.head(most)).collect()
+        rows: dict[str, list[Any]] = fetched.to_dict(as_series=False)
     return rows
+
+
+def count_distinct(frame: LazyFrame, column: str) -> int:
+    """How many distinct values a column has; null is none."""
+    with _name_type(frame, column):
+        values = frame.select(column).drop_nulls().unique()
+        number = values.select(nw.len().alias("number")).collect()
+        return int(number["number"][0])
 
 
 @contextmanager

@@ -645,11 +645,15 @@ def _resolve_duplicates(log: Ratings, rule: Duplicates) -> Ratings:
     )
 
 
-def require_log(log: object) -> None:
-    """Raise an error unless ``log`` is a :class:`Ratings`."""
+def require_log(log: object, *, for_frames: str | None = None) -> None:
+    """Raise an error unless ``log`` is a :class:`Ratings`.
+
+    ``for_frames`` is the function that reads a frame where it is; None if there is none.
+    """
     if not isinstance(log, Ratings):
+        other = "" if for_frames is None else f", or call {for_frames}, which reads it where it is"
         raise UsageError(
             f"the log must be unskew.Ratings, not {type(log).__name__}.",
             parameter="log",
-            remedy="Build one with Ratings.from_frame(frame).",
+            remedy=f"Build one with Ratings.from_frame(frame){other}.",
         )

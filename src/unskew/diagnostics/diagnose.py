@@ -50,7 +50,8 @@ def diagnose(
     Parameters
     ----------
     log
-        The observed ratings.
+        The observed ratings. :func:`unskew.diagnose_frame` reads a frame that is larger than
+        memory.
     propensities
         By name (or one alone): a fitted propensity model, values in the order of the log, or a
         matrix whose rows are ``log.users`` and whose columns are ``log.items``. Fit and
@@ -92,7 +93,7 @@ def diagnose(
     >>> diagnosis["uniform"].weights.summary.sample_share
     1.0
     """
-    require_log(log)
+    require_log(log, for_frames="diagnose_frame(frame, ...)")
     named = propensities if isinstance(propensities, Mapping) else {"model": propensities}
     if not named:
         raise UsageError(
@@ -121,12 +122,18 @@ def diagnose(
     sources = [PropensitySource.read(str(name), values, log) for name, values in named.items()]
     rows = tuple(inputs.measure(source) for source in sources)
     coverage = Coverage.of(log, size, inputs.covariates)
+    signs = warn_of_problems(rows, coverage)
+    notes = (*inputs.notes(), *_limitations(rows), *_next_step(log, rows, sample))
+    return Diagnosis(rows, coverage, size, notes, signs, log.backend)
+
+
+def warn_of_problems(rows: Sequence[DiagnosisRow], coverage: Coverage) -> tuple[str, ...]:
+    """What looks wrong, as texts; one warning lists all of it."""
     signs = [*_model_warnings(rows), *coverage.warnings()]
     if signs:
         texts = [f"{sign.problem} {sign.remedy}".rstrip() for sign in signs]
-        warnings.warn(PropensityWarning("\n".join(texts)), stacklevel=2)
-    notes = (*inputs.notes(), *_limitations(rows), *_next_step(log, rows, sample))
-    return Diagnosis(rows, coverage, size, notes, tuple(map(str, signs)), log.backend)
+        warnings.warn(PropensityWarning("\n".join(texts)), stacklevel=3)
+    return tuple(map(str, signs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

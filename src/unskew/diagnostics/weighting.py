@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from unskew.data.ratings import Ratings
 from unskew.errors import PropensityWarning
-from unskew.estimators.weight_checks import WeightSummary
+from unskew.estimators.weight_checks import TOP_ROWS, WeightSummary
 from unskew.propensity.covariates import CovariateProfiles
 from unskew.types import IntVector, Vector
 
+Counts: TypeAlias = npt.NDArray[np.int64]
 QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 CURVE_POINTS = 200
 TOLERATED_MEAN, MAX_MEAN, MAX_WORST = 0.05, 0.10, 0.25
@@ -33,6 +36,61 @@ class WeightQuantiles(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CountedWeights:
+    """Distinct weights, the largest first, and how many cells have each."""
+
+    weight: Vector
+    count: Counts
+    n_up_to: Counts
+    """Cells with this weight or a larger one."""
+    sum_up_to: Vector
+    """The sum of their weights."""
+
+    @classmethod
+    def of(cls, weight: Vector, count: Counts) -> CountedWeights:
+        """From distinct weights in any order."""
+        order = np.argsort(-weight)
+        weight, count = weight[order], count[order]
+        return cls(weight, count, np.cumsum(count), np.cumsum(weight * count))
+
+    @property
+    def n_cells(self) -> int:
+        return int(self.n_up_to[-1])
+
+    def summarize(self, *, n_cells: int | None, is_balanced: bool) -> WeightSummary:
+        """The summary, up to rounding that of an array with the weight of each cell."""
+        total, largest = float(self.sum_up_to[-1]), float(self.weight[0])
+        squares = float(self.count @ np.square(self.weight / largest))
+        n_top = np.array([max(1, round(TOP_ROWS * self.n_cells))])
+        return WeightSummary(
+            self.n_cells,
+            (total / largest) ** 2 / squares,
+            total,
+            float(self.add_heaviest(n_top)[0]) / total,
+            n_cells,
+            is_balanced,
+        )
+
+    def add_heaviest(self, n_rows: Counts) -> Vector:
+        """The sum of the largest weights of so many cells."""
+        index = np.searchsorted(self.n_up_to, n_rows)
+        n_missing = self.n_up_to[index] - n_rows
+        sums: Vector = self.sum_up_to[index] - n_missing * self.weight[index]
+        return sums
+
+    def find_quantile(self, share: float) -> float:
+        """The weight below which this share of the cells is, between two weights by their line."""
+        n_below = share * (self.n_cells - 1)
+        low, high = (self._find_rank(rank) for rank in (math.floor(n_below), math.ceil(n_below)))
+        return low + (high - low) * (n_below - math.floor(n_below))
+
+    def _find_rank(self, n_below: int) -> float:
+        """The weight of the cell that follows so many others, the smallest weight first."""
+        n_rows = self.n_cells - n_below
+        return float(self.weight[np.searchsorted(self.n_up_to, n_rows)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WeightDistribution:
     """The weights 1/P of the logged cells."""
 
@@ -49,16 +107,32 @@ class WeightDistribution:
     def of(
         cls, weight: Vector, *, n_cells: int | None, is_balanced: bool = False
     ) -> WeightDistribution:
-        """Quantiles, and the curve of cumulative shares at about 200 points."""
-        quantiles = WeightQuantiles(*np.quantile(weight, QUANTILES).tolist())
-        cumulative = np.cumsum(np.sort(weight)[::-1])
-        n_rows = np.unique(np.geomspace(1, weight.size, CURVE_POINTS).round().astype(np.int64))
-        return cls(
+        """From one weight for each cell."""
+        return cls._of(
+            CountedWeights.of(*np.unique(weight, return_counts=True)),
             WeightSummary.of(weight, n_cells=n_cells, is_balanced=is_balanced),
+        )
+
+    @classmethod
+    def of_counts(
+        cls, weight: Vector, count: Counts, *, n_cells: int | None, is_balanced: bool = False
+    ) -> WeightDistribution:
+        """From the distinct weights, and how many cells have each."""
+        cells = CountedWeights.of(weight, count)
+        return cls._of(cells, cells.summarize(n_cells=n_cells, is_balanced=is_balanced))
+
+    @classmethod
+    def _of(cls, cells: CountedWeights, summary: WeightSummary) -> WeightDistribution:
+        """Quantiles, and the curve of cumulative shares at about 200 points."""
+        n_observed, total = cells.n_cells, float(cells.sum_up_to[-1])
+        n_rows = np.unique(np.geomspace(1, n_observed, CURVE_POINTS).round().astype(np.int64))
+        quantiles = WeightQuantiles(*(cells.find_quantile(share) for share in QUANTILES))
+        return cls(
+            summary,
             quantiles,
-            quantiles.largest / float(cumulative[-1]),
-            n_rows / weight.size,
-            cumulative[n_rows - 1] / cumulative[-1],
+            quantiles.largest / total,
+            n_rows / n_observed,
+            cells.add_heaviest(n_rows) / total,
         )
 
     def warnings(self) -> Iterator[PropensityWarning]:

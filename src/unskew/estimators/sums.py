@@ -20,17 +20,20 @@ from unskew.data.propensities import Propensities
 from unskew.data.universe import Universe
 from unskew.errors import UsageError
 from unskew.estimators.observed import Clusters, Deltas, Imputed, ObservedCells, SumSpec
-from unskew.estimators.user_functions import UserFunctions
+from unskew.estimators.user_functions import (
+    KEPT_SHARE,
+    MIN_CELLS_PER_USER,
+    N_THINNINGS,
+    THINNING_SEED,
+    BiasSums,
+    UserFunctions,
+)
 from unskew.kernels.blocks import BLOCK, cut_rows, dot, sum_products
 from unskew.threads import single_blas_thread
 from unskew.types import Matrix, Vector
 
 SINGLE_CELL = 1e-9
 """A group whose effective size exceeds 1 by less than about this share has a single cell."""
-MIN_CELLS_PER_USER = 2.0
-"""With fewer observed relevant cells per user, the bias of a function of them is not estimated."""
-MIN_OBSERVED_SHARE = 0.4
-"""The same if a smaller share of the relevant cells was observed."""
 NEARLY_EQUAL = 1e-3
 """Deltas that differ from the first by at most this share of it are nearly equal."""
 
@@ -253,17 +256,13 @@ def _find_remaining_bias(
     if p_unobserved is None or not len(by_user):
         return None
     weight = cells.weight_of(spec)
-    is_observed_relevant = (weight > 0) & (True if deltas.base is None else deltas.base > 0)
+    is_relevant = (weight > 0) & (True if deltas.base is None else deltas.base > 0)
+    rng = np.random.default_rng(THINNING_SEED)
+    draws = (rng.random(weight.size) < KEPT_SHARE for _ in range(N_THINNINGS))
+    users = cells.users.code[is_relevant]
+    sums = BiasSums.of(functions, weight, p_unobserved, users, is_relevant, draws)
     total = by_user.sum(axis=0)
-    ratio = total[:-1] / total[-1]
-    bias = functions.estimate_remaining_bias(weight, p_unobserved, is_observed_relevant, ratio)
-    n_users = np.unique(cells.users.code[is_observed_relevant]).size
-    n_needed = max(
-        MIN_CELLS_PER_USER * n_users, MIN_OBSERVED_SHARE * weight[is_observed_relevant].sum()
-    )
-    if is_observed_relevant.sum() < n_needed:
-        bias[bias != 0] = np.nan
-    return bias
+    return sums.estimate(total[:-1] / total[-1])
 
 
 def ratio_influence(base: Vector, ratio: Vector) -> Matrix:

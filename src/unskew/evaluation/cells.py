@@ -31,7 +31,7 @@ from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import CandidateCounts, Metric
 from unskew.ranking.candidates import Candidates, CandidatesLike, keep_candidates, read_candidates
 from unskew.settings import Flag
-from unskew.tables import count_noun
+from unskew.tables import count_noun, join_words
 from unskew.types import BoolVector
 
 TIME_SPLIT = (
@@ -388,3 +388,15 @@ def _largest_ratio(wider: Estimate, estimate: Estimate) -> float:
     is_positive = before > 0
     squared = after[is_positive] / before[is_positive]
     return float(np.sqrt(squared.max(initial=0.0))) if squared.size else 1.0
+
+
+def explain_plug_ins(names: Sequence[str], n_cells: int, n_users: int) -> str:
+    """Why metrics that estimate a user's number of relevant items are biased.
+
+    ``n_cells`` are the observed relevant cells of ``n_users`` users who have some.
+    """
+    return (
+        f"{join_words(names)} by weights {'is' if len(names) == 1 else 'are'} biased while users "
+        f"have few observed relevant items; here {n_cells / max(n_users, 1):.1f} per user who has "
+        "some"
+    )

@@ -36,6 +36,7 @@ from unskew.evaluation.cells import (
     TestedCells,
     choose_clusters,
     describe_intervals,
+    explain_plug_ins,
     observe_cells,
     read_propensities,
     summarize_weights,
@@ -64,7 +65,6 @@ from unskew.metrics.metric import (
 from unskew.ranking.candidates import CandidatesLike
 from unskew.ranking.positions import Ranker
 from unskew.settings import Flag, draw_seeds
-from unskew.tables import join_words
 from unskew.types import RandomState, Vector
 
 NO_UNIVERSE = (
@@ -211,7 +211,7 @@ def evaluate(
     3 observed cells of 2 users x 3 items; effective sample size 2; 95% intervals, clustered by user
     these propensities are taken as known, and nothing here can confirm them
     """
-    require_log(log)
+    require_log(log, for_frames="evaluate_frame(frame, ...)")
     require_level(level)
     require_weight_transform(weight_transform)
     require_cluster(cluster)
@@ -441,8 +441,4 @@ def describe_plug_ins(
     base = deltas[names[0]].base
     assert base is not None
     users = cells.users.code[base > 0]
-    mean = users.size / max(np.unique(users).size, 1)
-    yield (
-        f"{join_words(names)} by weights {'is' if len(names) == 1 else 'are'} biased "
-        f"while users have few observed relevant items; here {mean:.1f} per user who has some"
-    )
+    yield explain_plug_ins(names, users.size, np.unique(users).size)

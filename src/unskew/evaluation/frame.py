@@ -64,9 +64,11 @@ def evaluate_frame(
     """Estimate the risks of models from a log in pandas, polars, pyarrow, DuckDB or PySpark.
 
     The log is read once, in its own engine, and only sums are fetched, so it may be larger than
-    memory. Intervals are Student's t, without the correction for skewness of
-    :func:`unskew.evaluate`, which would need more sums. Arguments that are not described here mean
-    the same as there.
+    memory. Metrics of whole lists, such as ``ndcg@10`` and ``mrr``, take one more query for each
+    group: DuckDB sorts the relevant rows by user, Spark shuffles them to its executors, which need
+    ``unskew``, and other libraries read them into memory. Intervals are Student's t, without the
+    correction for skewness of :func:`unskew.evaluate`, which would need more sums. Arguments that
+    are not described here mean the same as there.
 
     Parameters
     ----------
@@ -79,10 +81,11 @@ def evaluate_frame(
     user, item, rating, propensity
         Names of the columns. By default they are found as in :meth:`unskew.Ratings.from_frame`.
         Users and items are read only if something depends on them: ``cluster``, normalised
-        estimators, recall, ``universe="log"``.
+        estimators, metrics of each user such as recall and NDCG, ``universe="log"``.
     position
         For ranking metrics: the position that a model gives the row's item among all items of its
-        user, 1 for the best; one column for each model. It is never found by its name.
+        user, 1 for the best; one column for each model. It is never found by its name. ``auc`` and
+        ``pooled_auc`` take all items of the universe as ranked.
     universe
         (n_users, n_items), or ``"log"`` to count the users and items of the log with one more
         query. With ``by`` it is the universe of each group, or a mapping from groups to universes.
@@ -155,13 +158,16 @@ def evaluate_frame(
     all_rows = query.combine(totals)
     query.log.check_rows(all_rows, on_bad)
     query.check(all_rows)
+    totals = query.measure_lists(totals, universes)
     queries = dict.fromkeys(totals, query)
     if cluster == "auto" and chosen_cluster is not None:
         alone = [group for group in totals if _has_one_row_per_user(totals[group])]
         if alone:
             by_cells, _ = request.open(None, required_ids=tuple(query.log.roles.ids))
             totals_of_cells = by_cells.run()
-            totals |= {group: totals_of_cells[group] for group in alone}
+            totals |= {
+                group: replace(totals_of_cells[group], lists=totals[group].lists) for group in alone
+            }
             queries |= dict.fromkeys(alone, by_cells)
     backend = request.source.backend
     results = {}

@@ -170,6 +170,13 @@ class MetricInput:
         if not (self.scale >= threshold).any():
             raise nothing_relevant_error(self.scale.max(), threshold)
 
+    def require_gains(self) -> None:
+        """Raise an error if a rating is negative, or if none is positive."""
+        if (self.rating < 0).any():
+            raise negative_gain_error(self.rating.min())
+        if not self.rating.any():
+            raise no_gain_error()
+
 
 class WholeListError(UsageError):
     """A metric needs more than one row of a data frame at a time."""
@@ -202,6 +209,20 @@ def nothing_relevant_error(largest: float, threshold: float) -> UsageError:
         value=threshold,
         remedy="Lower `relevance_threshold`.",
     )
+
+
+def negative_gain_error(rating: float) -> UsageError:
+    """Ratings are gains, but one is negative."""
+    return UsageError(
+        f"ratings are gains here, but one is {rating:g}, which is negative.",
+        parameter="relevance_threshold",
+        remedy="Pass `relevance_threshold`, from which on a rating is relevant.",
+    )
+
+
+def no_gain_error() -> UsageError:
+    """Ratings are gains, but all are 0."""
+    return UsageError("all ratings are 0, so no item is relevant.", parameter="relevance_threshold")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unskew.data.cells import RowNumbers
-from unskew.errors import UsageError
 from unskew.metrics import METRICS
 from unskew.metrics.logged import EMPTY_USER_VALUES, EmptyUsers
 from unskew.metrics.metric import Delta, MetricInput
@@ -141,16 +140,7 @@ def gains(cells: MetricInput, threshold: float | None) -> Vector:
     """1 for relevant cells and else 0; without a threshold, the ratings."""
     if threshold is not None:
         return nonzero_relevance(cells, threshold)
-    if (cells.rating < 0).any():
-        raise UsageError(
-            f"ratings are gains here, but one is {cells.rating.min():g}, which is negative.",
-            parameter="relevance_threshold",
-            remedy="Pass `relevance_threshold`, from which on a rating is relevant.",
-        )
-    if not cells.rating.any():
-        raise UsageError(
-            "all ratings are 0, so no item is relevant.", parameter="relevance_threshold"
-        )
+    cells.require_gains()
     return cells.rating
 
 

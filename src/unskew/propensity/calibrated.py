@@ -109,6 +109,7 @@ class CalibratedPropensity(PropensityWrapper):
     ) -> Self:
         """Fit the inner model if it is not fitted, then f."""
         self._check_settings()
+        self._require_log(log)
         size, seed = require_listed_universe(log, universe), draw_seeds(self.random_state)[0]
         self._require_all_cells()
         folds = assign_user_folds(log.n_users, n_folds=self.n_folds, seed=seed)

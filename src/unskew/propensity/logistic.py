@@ -232,6 +232,7 @@ class LogisticPropensity(CovariatePropensityModel):
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Learn which cells were observed. The log must list all users and items."""
         self._check_settings()
+        self._require_log(log)
         size = require_listed_universe(log, universe)
         require_unobserved(len(log), size)
         has_offsets = self.user_offsets or self.item_offsets

@@ -114,6 +114,11 @@ class PropensityModel(Configurable):
             "and call fit().",
         )
 
+    def _require_log(self, log: object) -> None:
+        """Raise an error unless ``log`` is a log; for a frame it names :meth:`fit_frame`."""
+        reads_frames = type(self).fit_frame is not PropensityModel.fit_frame
+        require_log(log, for_frames="fit_frame(frame, universe=...)" if reads_frames else None)
+
     @property
     def n_cells_(self) -> int:
         """U * I of the universe of the log."""

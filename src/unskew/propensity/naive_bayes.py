@@ -156,6 +156,7 @@ class NaiveBayesPropensity(McarPropensityModel):
             cells with the log than chance explains.
         """
         self._check_settings()
+        self._require_log(log)
         sample = RatingFrequencies.of_sample(_require_sample(mcar))
         size = require_universe(log, universe)
         if self.bins is None:

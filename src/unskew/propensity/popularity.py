@@ -185,6 +185,7 @@ class PopularityPropensity(PropensityModel):
     def fit(self, log: Ratings, *, universe: UniverseLike = None) -> Self:
         """Count the ratings of items and users, and find the scale k."""
         self._check_settings()
+        self._require_log(log)
         size = require_universe(log, universe)
         codes = {"user": (log.user, log.n_users), "item": (log.item, log.n_items)}
         counts = {}

@@ -280,12 +280,31 @@ def choose_engine(request: TrainingRequest) -> str:
                 remedy="Use `engine='local'`, or the learner 'mf', which every engine fits.",
             )
         return name
-    source = inputs.open_log(request)
-    fits_memory = source.format != "parquet" or choose_reader("auto", source) == "memory"
-    is_single_fit = (
-        reads_frames(request.learner) and not request.grid and LARGE_LOGS in engine_names()
-    )
-    return "local" if fits_memory or not is_single_fit else LARGE_LOGS
+    if not _is_large(request) or inputs.open_log(request).format != "parquet":
+        return "local"
+    return LARGE_LOGS if _is_for_large_logs(request) else "local"
+
+
+def explain_large_log(request: TrainingRequest, engine: str) -> str | None:
+    """What to say of a log that ``auto`` takes for large; None if it is not large."""
+    if request.engine != "auto" or not _is_large(request):
+        return None
+    if engine != "local":
+        return f"{request.log} is large for this memory: --engine {engine}"
+    text = f"{request.log} is large for this memory and is read into it"
+    if not _is_for_large_logs(request):
+        return f"{text}: --engine {LARGE_LOGS} fits 'mf' and 'offsets' only, without a --grid"
+    return f"{text}: write it to a .parquet file, which --engine {LARGE_LOGS} reads from the disk"
+
+
+def _is_large(request: TrainingRequest) -> bool:
+    """Whether the file of the log would take more than half of the memory."""
+    return choose_reader("auto", inputs.open_log(request)) != "memory"
+
+
+def _is_for_large_logs(request: TrainingRequest) -> bool:
+    """Whether the engine for large logs can do the fit, if the log is in a Parquet file."""
+    return reads_frames(request.learner) and not request.grid and LARGE_LOGS in engine_names()
 
 
 def takes_engine(learner: str) -> bool:

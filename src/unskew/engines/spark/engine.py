@@ -131,6 +131,13 @@ class SparkEngine:
 
         return recommend_frame(self, model, k, exclude)
 
+    def check_executors(self, session: SparkSession) -> int:
+        """How many tasks run at once; raise an error if the Python there cannot run them."""
+        _require_pyspark()
+        from unskew.engines.spark.fitting import check_executors
+
+        return check_executors(session)
+
     def check_criterion(self, *, metric: str, estimator: str) -> None:
         """Raise an error if folds cannot be scored by this metric and this estimator."""
         _require_pyspark()

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 
 from unskew.errors import UsageError
-from unskew.evaluation.backends.narwhals.columns import FrameColumn, as_column, choose, column
+from unskew.evaluation.backends.narwhals.columns import (
+    FrameColumn,
+    as_column,
+    choose,
+    column,
+    constant,
+)
 from unskew.evaluation.backends.narwhals.log import FrameLog, position_column, prediction_column
 from unskew.evaluation.backends.narwhals.sums import KEPT, SumTerms
 from unskew.evaluation.backends.narwhals.table import GROUP, FrameTable, Totals
 from unskew.metrics.metric import (
     MAX_LEVELS,
     MetricInput,
+    negative_gain_error,
+    no_gain_error,
     nothing_relevant_error,
     unclear_relevance_error,
 )
 from unskew.ranking.positions import Positions
-from unskew.types import Vector
+from unskew.types import IntVector, Vector
 
-N_NOT_BINARY = "n_not_binary"
-"""A total of the query: ratings other than 0 and 1."""
+N_NOT_BINARY, N_NEGATIVE, N_POSITIVE = "n_not_binary", "n_negative", "n_positive"
+"""Totals of the query: ratings other than 0 and 1, below 0, and above 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +52,7 @@ class MetricProbe(MetricInput):
             positions=Positions(np.array([1, 0], np.int32), np.ones(2, np.int32)),
             n_items=2,
             user=np.zeros(2, np.int32),
+            n_users=1,
         )
 
     def sum_by_item(self, value: Vector) -> Vector:
@@ -68,6 +77,15 @@ class ColumnPositions:
         cut = choose(self.position <= float(last), value, 0.0)
         return (self.table.mean_over(cut, self.keys) if self.keys else cut).as_vector
 
+    @property
+    def tie_counts(self) -> tuple[IntVector, IntVector]:
+        """How many items are above each row's item, and how many share its positions with it."""
+        first, equal = self.position, constant(1.0)
+        if self.keys:
+            first = self.table.least_over(self.position, self.keys)
+            equal = self.table.sum_over(equal, self.keys)
+        return cast(IntVector, first - 1.0), cast(IntVector, equal)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatingRequirements:
@@ -87,8 +105,17 @@ class RatingRequirements:
             self.thresholds.append(threshold)
             self.terms.count(name, (column(KEPT) > 0.0) & (column("rating") >= threshold))
 
+    def require_gains(self) -> None:
+        self.terms.count(N_NEGATIVE, (column(KEPT) > 0.0) & (column("rating") < 0.0))
+        self.terms.count(N_POSITIVE, (column(KEPT) > 0.0) & (column("rating") > 0.0))
+
     def check(self, totals: Totals) -> None:
         """Raise an error if the ratings do not meet a requirement."""
+        if totals.get(N_NEGATIVE):
+            negative = self.log.kept_rows().filter(column("rating") < 0.0)
+            raise negative_gain_error(negative.largest("rating"))
+        if totals.get(N_POSITIVE, 1.0) == 0.0:
+            raise no_gain_error()
         if totals.get(N_NOT_BINARY):
             others = self.log.kept_rows().filter(~_is_binary())
             raise unclear_relevance_error(others.largest("rating"))
@@ -145,11 +172,21 @@ class FrameMetricInput(MetricInput):
         keys = [GROUP, "item"] if log.has_groups else ["item"]
         return log.table.sum_over(column(KEPT) * as_column(value), keys).as_vector
 
+    def require_users(self) -> IntVector:
+        return cast(IntVector, column("user"))
+
+    def count_candidates(self) -> IntVector:
+        """Nothing: a metric that is no sum over cells is measured elsewhere, on arrays."""
+        return np.empty(0, np.int32)
+
     def require_binary(self) -> None:
         self.requirements.require_binary()
 
     def require_relevant(self, threshold: float) -> None:
         self.requirements.require_relevant(threshold)
+
+    def require_gains(self) -> None:
+        self.requirements.require_gains()
 
 
 def _find_positions(log: FrameLog, model: int) -> ColumnPositions | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -45,13 +45,21 @@ from unskew.evaluation.backends.narwhals.sums import (
     n_units,
 )
 from unskew.evaluation.backends.narwhals.table import FrameTable, Totals
-from unskew.evaluation.cells import ClusterChoice, describe_intervals
+from unskew.evaluation.backends.narwhals.whole_lists import (
+    ListMeasure,
+    ListTotals,
+    measure_lists,
+    store_lists,
+)
+from unskew.evaluation.cells import ClusterChoice, describe_intervals, explain_plug_ins
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.metric import (
     Delta,
     Metric,
     WholeListError,
     compares_logged_cells,
+    is_plug_in,
+    max_relative_error,
     metric_bounds,
 )
 
@@ -77,6 +85,8 @@ class QueryPlan:
     """``"user"`` and ``"item"``, if something depends on them."""
     roots: frozenset[str] = frozenset()
     """Metrics that are the square root of a mean."""
+    lists: frozenset[str] = frozenset()
+    """Metrics of whole lists, which are no sums over cells."""
 
     @classmethod
     def of(
@@ -86,6 +96,7 @@ class QueryPlan:
         specs: dict[tuple[str, str], SumSpec] = {}
         ids: set[str] = set()
         roots: set[str] = set()
+        lists: set[str] = set()
         for metric in metrics:
             if compares_logged_cells(metric):
                 raise WholeListError(metric.name)
@@ -95,12 +106,20 @@ class QueryPlan:
             except WholeListError:
                 raise WholeListError(metric.name) from None
             roots |= {metric.name} if delta.is_root else set()
+            lists |= {metric.name} if delta.function is not None else set()
             ids |= probe.reads
             for estimator in estimators:
                 specs[metric.name, estimator.name] = _find_spec(estimator, delta, cluster)
         ids |= {spec.unit for spec in specs.values() if spec.unit is not None}
         ids |= set(_list_units(cluster))
-        return cls(metrics, estimators, cluster, specs, frozenset(ids), frozenset(roots))
+        return cls(
+            metrics, estimators, cluster, specs, frozenset(ids), frozenset(roots), frozenset(lists)
+        )
+
+    @property
+    def list_metrics(self) -> dict[str, Metric]:
+        """The metrics of whole lists, by name."""
+        return {metric.name: metric for metric in self.metrics if metric.name in self.lists}
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -213,6 +232,8 @@ class GroupTotals:
     levels: LevelTotals
     is_of_fit: bool = False
     """Whether the frame, with all groups, has as many ratings as the log of the fit."""
+    lists: ListTotals | None = None
+    """Sums of metrics of whole lists; None without such metrics."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,6 +271,8 @@ class FrameQuery:
         requirements = RatingRequirements(log, terms)
         log.store_weights(weight_transform, terms, is_weighted=plan.is_weighted)
         readers = _store_deltas(plan, requirements, n_items)
+        if plan.lists:
+            terms.add_unit("user")
         _count_bad_positions(log, terms, n_items)
         if plan.cluster == "both":
             for reader in readers.values():
@@ -327,6 +350,39 @@ class FrameQuery:
             return {}
         return table.add_up(terms.rows, terms.units, by_group=False)[None]
 
+    def measure_lists(
+        self, totals: Mapping[Any, GroupTotals], universes: GroupUniverses
+    ) -> dict[Any, GroupTotals]:
+        """The totals with those of metrics of whole lists, by one query for each group."""
+        if not self.plan.lists:
+            return dict(totals)
+        measured = {}
+        for group, of_group in totals.items():
+            table = self.log.table.filter_group(group) if self.log.has_groups else self.log.table
+            universe = universes.of_group(group)
+            assert universe is not None  # ranking metrics need it
+            lists = measure_lists(table, self._list_measure, universe.n_users)
+            measured[group] = replace(of_group, lists=lists)
+        return measured
+
+    @property
+    def _list_measure(self) -> ListMeasure:
+        """Measures the metrics of whole lists, with the gradients that the strata need."""
+        assert self.n_items is not None
+        strata = self.strata
+        has_gradient = isinstance(strata, ListedStrata) and strata.strata.sample is not None
+        return ListMeasure(
+            self.plan.list_metrics,
+            frozenset(
+                (metric, self.plan.specs[metric, estimator.name].is_weighted)
+                for metric in self.plan.lists
+                for estimator in self.plan.estimators
+            ),
+            len(self.log.roles.models),
+            self.n_items,
+            strata.strata.levels if strata is not None and has_gradient else None,
+        )
+
     def combine(self, totals: Mapping[Any, GroupTotals]) -> Totals:
         """The totals of all groups together."""
         return _add_totals((group.all_rows for group in totals.values()), self.terms.names)
@@ -398,8 +454,18 @@ class FrameQuery:
             backend=backend,
             estimation=taken_as_known if self.strata is None else self._relate(totals),
             n_dropped=round(all_rows[N_OBSERVED]) - scope.n_observed,
-            notes=(NO_SKEWNESS,),
+            notes=(*self._describe_plug_ins(totals), NO_SKEWNESS),
         )
+
+    def _describe_plug_ins(self, totals: GroupTotals) -> Iterator[str]:
+        """Which metrics of whole lists are biased because users have few relevant rows."""
+        sums = {} if totals.lists is None else totals.lists.sums
+        biases = {name: each.bias for (name, _), each in sums.items() if each.bias is not None}
+        metrics = self.plan.list_metrics
+        names = [name for name in biases if is_plug_in(metrics[name])]
+        bias = biases[names[0]] if names else None
+        if bias is not None and bias.weighted_odds > 0:
+            yield explain_plug_ins(names, bias.n_cells, bias.n_users)
 
     def _relate(self, totals: GroupTotals) -> Estimation:
         """How the propensities were estimated, and from which part of the log, if any."""
@@ -422,6 +488,8 @@ class FrameQuery:
         self, metric: str, estimator: Estimator, totals: GroupTotals, scope: Scope
     ) -> Estimate:
         """One estimate, with clusters and the error of the propensities."""
+        if metric in self.plan.lists:
+            return self._estimate_list(metric, estimator, totals, scope)
         spec, reader = self.plan.specs[metric, estimator.name], self.readers[metric, estimator.name]
         all_rows = totals.all_rows
         sums = reader.read(all_rows, scope)
@@ -448,6 +516,29 @@ class FrameQuery:
             strata = self.strata.read(totals.levels, *sums_of_reader, is_of_fit=totals.is_of_fit)
         else:
             strata = self.strata.read(*sums_of_reader, is_of_fit=totals.is_of_fit)
+        return strata.correct(estimate, influence, estimate.covariance, spec)
+
+    def _estimate_list(
+        self, metric: str, estimator: Estimator, totals: GroupTotals, scope: Scope
+    ) -> Estimate:
+        """The same of a metric of whole lists; users are the clusters."""
+        assert totals.lists is not None
+        spec = self.plan.specs[metric, estimator.name]
+        found = totals.lists.sums[metric, spec.is_weighted]
+        sums = found.read(round(totals.all_rows[n_units("user")]))
+        limit = max_relative_error(self.plan.list_metrics[metric])
+        estimate = replace(
+            estimator.from_sums(spec, sums, scope),
+            bounds=self.bounds[metric],
+            max_relative_error=limit if spec.is_weighted else None,
+        )
+        if self.strata is None or not spec.is_weighted:
+            return estimate
+        derivative = np.empty(0)
+        if isinstance(self.strata, ListedStrata):
+            derivative = self.strata.weight_derivative
+        influence = find_influence(spec, sums.weighted_bases, estimate.value, scope.universe)
+        strata = found.read_strata(self.strata.strata, derivative, estimate.value)
         return strata.correct(estimate, influence, estimate.covariance, spec)
 
     def _count_clusters(self, estimate: Estimate, totals: Totals, scope: Scope) -> dict[Unit, int]:
@@ -513,7 +604,11 @@ def _store_deltas(
     ]
     columns: dict[str, FrameColumn] = {}
     readers = {}
+    if plan.lists:
+        store_lists(log.table, inputs, plan.list_metrics)
     for number, metric in enumerate(plan.metrics):
+        if metric.name in plan.lists:
+            continue
         deltas = [metric(model_input) for model_input in inputs]
         names = [f"delta_{number}_{model}" for model in range(len(deltas))]
         columns |= {name: as_column(delta.value) for name, delta in zip(names, deltas, strict=True)}

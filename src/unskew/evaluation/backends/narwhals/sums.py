@@ -16,7 +16,8 @@ import numpy as np
 from unskew.data.estimation import Unit
 from unskew.estimators.frame_variance import SecondMoments
 from unskew.estimators.observed import Scope, SumSpec
-from unskew.estimators.sums import MIN_CELLS_PER_USER, SINGLE_CELL, Sums
+from unskew.estimators.sums import SINGLE_CELL, Sums
+from unskew.estimators.user_functions import MIN_CELLS_PER_USER
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, choose, column
 from unskew.evaluation.backends.narwhals.table import Totals
 from unskew.types import Matrix

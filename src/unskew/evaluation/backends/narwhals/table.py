@@ -5,21 +5,37 @@ Rows stay in their engine. Only sums, counts and one example row are fetched.
 
 from __future__ import annotations
 
+import operator
+import pickle
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
-from typing import Any, TypeAlias, cast
+from functools import reduce
+from typing import Any, TypeAlias, TypeVar, cast
 
 import narwhals.stable.v2 as nw
+import numpy as np
+import numpy.typing as npt
 
 from unskew.data.frames import BACKENDS, LazyFrame, open_lazily
+from unskew.data.ids import as_ids, encode
 from unskew.errors import DataError, UnskewError
 from unskew.evaluation.backends.narwhals.columns import FrameColumn, column
+from unskew.kernels.blocks import cut_rows
+from unskew.registry import find_engine
 from unskew.threads import cancel_jobs_on_interrupt
+
+T = TypeVar("T")
 
 Totals: TypeAlias = Mapping[str, float]
 """Sums over rows or units, by name."""
+Rows: TypeAlias = Mapping[str, npt.NDArray[Any]]
+"""Columns of some rows as arrays, by name."""
+Measure: TypeAlias = Callable[[Rows], T]
+"""Returns numbers of some rows that can be added to those of other rows."""
+BLOCK_ROWS = 1 << 18
+"""Rows that are measured at once, if no user has more."""
 GROUP = "group"
 """The column whose values divide the rows into groups, if the caller names one."""
 
@@ -120,6 +136,12 @@ class FrameTable:
         """The mean of ``values`` over all rows with the same ``keys``."""
         return self._store_unnamed(
             FrameColumn(self._store_unnamed(values).expression.mean().over(*keys))
+        )
+
+    def least_over(self, values: FrameColumn, keys: Sequence[str]) -> FrameColumn:
+        """The least of ``values`` over all rows with the same ``keys``."""
+        return self._store_unnamed(
+            FrameColumn(self._store_unnamed(values).expression.min().over(*keys))
         )
 
     def rank(self, score: str, *, within: str) -> FrameColumn:
@@ -242,6 +264,18 @@ class FrameTable:
             }
         return totals
 
+    def add_up_users(self, names: Sequence[str], measure: Measure[T]) -> T | None:
+        """The sum of what ``measure`` says of blocks of rows; None if there are no rows.
+
+        ``names`` are the columns that it gets. A block has all rows of its users. On Spark it is
+        called by the executors, and only what it returns is fetched.
+        """
+        with translated_errors(self._frame):
+            rows = self._frame.select(*names)
+            if is_on_spark(rows):
+                return _add_up_on_spark(rows.to_native(), names, measure)
+            return add_up_blocks(cut_users(_sort_by_user(rows, names), BLOCK_ROWS), measure)
+
     def _fetch_totals(
         self, frame: LazyFrame, names: Sequence[str], *, by_group: bool
     ) -> dict[Any, Totals]:
@@ -268,12 +302,11 @@ def translated_errors(frame: LazyFrame) -> Iterator[None]:
 
     The warning of pandas about many columns is ignored, because a caller cannot avoid it.
     """
-    is_spark = frame.implementation.is_pyspark() or frame.implementation.is_pyspark_connect()
     try:
         with (
             warnings.catch_warnings(),
             cancel_jobs_on_interrupt(nw.to_native(frame).sparkSession)
-            if is_spark
+            if is_on_spark(frame)
             else nullcontext(),
         ):
             warnings.filterwarnings("ignore", message="DataFrame is highly fragmented")
@@ -289,6 +322,81 @@ def translated_errors(frame: LazyFrame) -> Iterator[None]:
             f"{frame.implementation.value} could not evaluate this frame: {reason.rstrip('.')}.",
             remedy="Check that its columns have the right types.",
         ) from error
+
+
+def is_on_spark(frame: LazyFrame) -> bool:
+    """Whether it is a data frame of Spark, of a classic session or of Connect."""
+    return frame.implementation.is_pyspark() or frame.implementation.is_pyspark_connect()
+
+
+def _sort_by_user(frame: LazyFrame, names: Sequence[str]) -> Iterator[Rows]:
+    """The rows in blocks, those of a user one after another. DuckDB sorts outside of memory."""
+    if frame.implementation.is_duckdb():
+        reader = frame.sort("user").to_native().to_arrow_reader(BLOCK_ROWS)
+        for batch in reader:
+            yield _read_batch(batch, names)
+        return
+    fetched = frame.collect()
+    order = np.argsort(encode(as_ids(fetched["user"].to_numpy()))[0], kind="stable")
+    columns = {name: fetched[name].to_numpy() for name in names}
+    for rows in cut_rows(order.size, BLOCK_ROWS):
+        yield {name: values[order[rows]] for name, values in columns.items()}
+
+
+def _read_batch(batch: Any, names: Sequence[str]) -> Rows:
+    """The columns of a record batch of Arrow."""
+    return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
+
+
+def cut_users(blocks: Iterable[Rows], least: int) -> Iterator[Rows]:
+    """The same rows in blocks of at least so many, each with all rows of its users.
+
+    The rows of a user follow one another.
+    """
+    held: list[Rows] = []
+    for block in blocks:
+        held.append(block)
+        if sum(rows["user"].size for rows in held) < least:
+            continue
+        rows = _join(held)
+        (changes,) = np.nonzero(rows["user"][1:] != rows["user"][:-1])
+        if changes.size:
+            end = int(changes[-1]) + 1
+            yield {name: values[:end] for name, values in rows.items()}
+            rows = {name: values[end:] for name, values in rows.items()}
+        held = [rows]
+    if sum(rows["user"].size for rows in held):
+        yield _join(held)
+
+
+def _join(blocks: Sequence[Rows]) -> Rows:
+    return {name: np.concatenate([rows[name] for rows in blocks]) for name in blocks[0]}
+
+
+def add_up_blocks(blocks: Iterable[Rows], measure: Measure[T]) -> T | None:
+    """The sum of what ``measure`` says of each block; None if there are none."""
+    total: T | None = None
+    for rows in blocks:
+        measured = measure(rows)
+        total = measured if total is None else operator.add(total, measured)
+    return total
+
+
+def _add_up_on_spark(frame: Any, names: Sequence[str], measure: Measure[T]) -> T | None:
+    """Rows are shuffled and sorted by user; each task sends one sum."""
+    find_engine("spark").check_executors(frame.sparkSession)
+
+    def add_up(batches: Iterator[Any]) -> Iterator[Any]:
+        blocks = (_read_batch(batch, names) for batch in batches)
+        total = add_up_blocks(cut_users(blocks, BLOCK_ROWS), measure)
+        rows = {"total": [] if total is None else [pickle.dumps(total)]}
+        table = nw.from_dict(rows, {"total": nw.Binary}, backend="pyarrow")
+        yield from table.to_native().to_batches()
+
+    by_user = frame.repartition("user").sortWithinPartitions("user")
+    totals = by_user.mapInArrow(add_up, "total binary").collect()
+    measured = [pickle.loads(row["total"]) for row in totals]
+    return reduce(operator.add, measured) if measured else None
 
 
 def _group_by_unit(
