@@ -93,7 +93,7 @@ def exponentiate(x: Singles, n: int, powers: Singles) -> None:
 
 
 @compiled
-def leave_out_observed(
+def exclude_observed(
     users: TileUsers, log: LevelsByUser, position: npt.NDArray[np.int32], weight: Singles
 ) -> None:
     """Set the weight of observed cells to 0; ``position`` is the column of an item, or -1."""

@@ -157,7 +157,7 @@ def _add_tile(
         TileUsers,
         add_items,
         add_users,
-        leave_out_observed,
+        exclude_observed,
         weigh_tile,
     )
 
@@ -180,7 +180,7 @@ def _add_tile(
         np.zeros_like(items.odds),
         np.zeros_like(users.odds),
     )
-    leave_out_observed(users, log, position, tile.noise)
+    exclude_observed(users, log, position, tile.noise)
     value = weigh_tile(score, log_odds, users, items, has_effects, tile)
     by_user, by_item = gradient
     user_score, user_odds = np.matmul(score, sides[0][1]), np.matmul(log_odds, sides[1][1])
