@@ -13,7 +13,6 @@ from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
     RowExponentials,
-    UnobservedSample,
     UserRows,
     pad_columns,
 )
@@ -54,12 +53,6 @@ def make_log(n_levels: int) -> LevelsByUser:
     return LevelsByUser(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), item, level)
 
 
-def all_unobserved() -> UnobservedSample:
-    return UnobservedSample(
-        np.array([N_ITEMS - len(items) for items in SEEN], np.int64), np.linspace(0, 0.9, N_USERS)
-    )
-
-
 def zeros_like(rows: UserRows | ItemRows) -> UserRows | ItemRows:
     return type(rows)(*(np.zeros_like(part) for part in rows))
 
@@ -68,14 +61,13 @@ def evaluate(
     users: UserRows,
     items: ItemRows,
     log: LevelsByUser,
-    sample: UnobservedSample,
     *,
     has_selection: bool = True,
 ) -> tuple[float, UserRows, ItemRows]:
     gradient = zeros_like(users), zeros_like(items)
     exponentials = RowExponentials.of(users, items)
     return kernel.add_likelihood(
-        (0, N_USERS), log, sample, users, items, exponentials, has_selection, gradient
+        (0, N_USERS), log, users, items, exponentials, has_selection, has_selection, gradient
     ), *gradient
 
 
@@ -130,7 +122,7 @@ def test_the_likelihood_is_that_of_every_cell(
     users, items = make_rows(n_levels, n_factors, n_exposure)
     log = make_log(n_levels)
 
-    value, _, _ = evaluate(users, items, log, all_unobserved(), has_selection=has_selection)
+    value, _, _ = evaluate(users, items, log, has_selection=has_selection)
 
     assert value == pytest.approx(
         likelihood_by_cell(users, items, log, has_selection=has_selection), rel=1e-12, abs=1e-12
@@ -159,9 +151,8 @@ def test_the_likelihood_is_the_sum_over_all_complete_matrices() -> None:
         total += probability
 
     gradient = zeros_like(users), zeros_like(items)
-    sample = UnobservedSample(np.array([1, 2], np.int64), np.zeros(2))
     value = kernel.add_likelihood(
-        (0, 2), log, sample, users, items, RowExponentials.of(users, items), True, gradient
+        (0, 2), log, users, items, RowExponentials.of(users, items), True, True, gradient
     )
 
     assert value == pytest.approx(np.log(total), rel=1e-12)
@@ -173,8 +164,8 @@ def test_gradients_are_those_of_finite_differences(
     n_levels: int, n_factors: int, n_exposure: int, has_selection: bool
 ) -> None:
     sides = make_rows(n_levels, n_factors, n_exposure, seed=3)
-    log, sample = make_log(n_levels), all_unobserved()
-    _, *gradients = evaluate(*sides, log, sample, has_selection=has_selection)
+    log = make_log(n_levels)
+    _, *gradients = evaluate(*sides, log, has_selection=has_selection)
 
     for side, gradient in zip(sides, gradients, strict=True):
         for part, expected in zip(side, gradient, strict=True):
@@ -182,31 +173,9 @@ def test_gradients_are_those_of_finite_differences(
                 middle, around = part[position], []
                 for step in (1e-6, -1e-6):
                     part[position] = middle + step
-                    around.append(evaluate(*sides, log, sample, has_selection=has_selection)[0])
+                    around.append(evaluate(*sides, log, has_selection=has_selection)[0])
                 part[position] = middle
                 assert (around[0] - around[1]) / 2e-6 == pytest.approx(expected[position], abs=2e-7)
-
-
-def test_a_sample_of_unobserved_cells_is_right_on_average() -> None:
-    """The mean over all phases is the sum over all cells, for values and gradients."""
-    users, items = make_rows(3, 2, 1)
-    log, exact = make_log(3), all_unobserved()
-    size = np.minimum(exact.size, [1, 2, 0, 3])
-    phases = [(k + 0.5) / 60 for k in range(60)]
-
-    samples = [
-        evaluate(users, items, log, UnobservedSample(size, np.full(N_USERS, phase)))
-        for phase in phases
-    ]
-
-    value, by_user, by_item = evaluate(users, items, log, exact)
-    assert np.mean([sample[0] for sample in samples]) == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(
-        np.mean([sample[1].effect for sample in samples], axis=0), by_user.effect, atol=1e-12
-    )
-    np.testing.assert_allclose(
-        np.mean([sample[2].cuts for sample in samples], axis=0), by_item.cuts, atol=1e-12
-    )
 
 
 def test_levels_that_are_far_off_have_finite_logarithms_and_gradients() -> None:
@@ -216,7 +185,7 @@ def test_levels_that_are_far_off_have_finite_logarithms_and_gradients() -> None:
 
     for far in (600.0, -600.0):
         users.offset[:] = far
-        value, by_user, _ = evaluate(users, items, log, all_unobserved(), has_selection=False)
+        value, by_user, _ = evaluate(users, items, log, has_selection=False)
         gap = items.cuts[log.item, 1] - items.cuts[log.item, 0]
         nearest = items.cuts[log.item, 1 if far > 0 else 0] - far - items.offset[log.item]
         assert value == pytest.approx((np.log(-np.expm1(-gap)) - np.abs(nearest)).sum(), rel=1e-9)

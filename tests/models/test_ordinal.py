@@ -28,7 +28,6 @@ from unskew.latent.ordinal import (
     OrdinalLikelihood,
     OrdinalParameters,
     item_cuts,
-    sample_unobserved,
     split_users,
 )
 from unskew.models import distribution
@@ -389,22 +388,31 @@ def test_a_sample_of_unobserved_cells_comes_close() -> None:
     assert np.abs(whole.predict(users, items) - part.predict(users, items)).mean() < 0.05
 
 
-def test_samples_are_in_proportion_to_what_there_is() -> None:
-    sample = sample_unobserved(np.array([100, 50, 0, 1]), 30, random_state=0)
-
-    assert sample.size.tolist() == [20, 10, 0, 1]
-    assert ((sample.phase >= 0) & (sample.phase < 1)).all()
-    assert sample_unobserved(np.array([100, 50, 0, 1]), 151, random_state=0).size.tolist() == [
-        100,
-        50,
-        0,
-        1,
-    ]
-
-
 def test_users_are_shared_out_by_their_cells() -> None:
     assert split_users(np.array([10, 10])) == ((0, 2),)
     assert split_users(np.full(10, 10_000)) == ((0, 3), (3, 5), (5, 8), (8, 10))
+    assert split_users(np.full(10, 10_000), 4) == ((0, 4), (4, 8), (8, 10))
+
+
+def test_long_logs_stop_early_by_default_but_not_before_step_20() -> None:
+    log = draw_world(300, 250, constant=-0.2, seed=5).log
+    settings: dict[str, Any] = {"n_factors": 5, "prior_precision": 1.0, "n_threads": 1}
+
+    short, long = (
+        OrdinalFactorization(**settings).fit(each) for each in (log.take(np.arange(29_000)), log)
+    )
+    to_the_end = OrdinalFactorization(**settings, tol=1e-5).fit(log)
+
+    assert len(log) >= 30_000
+    assert (
+        short.history_
+        == OrdinalFactorization(**settings, tol=1e-5).fit(log.take(np.arange(29_000))).history_
+    )
+    assert 20 <= long.n_iter_ < to_the_end.n_iter_
+    assert long.history_ == to_the_end.history_[: long.n_iter_ + 1]
+    change = (long.history_[-4] - long.history_[-1]) / 3 / long.objective_
+    assert long.converged_
+    assert long.n_iter_ == 20 or change <= 3e-4
 
 
 def test_cut_points_rise_by_gaps_of_their_own() -> None:
@@ -461,7 +469,9 @@ def test_with_enough_ratings_parameters_are_recovered() -> None:
     drawn_world = draw_world(600, 450, constant=-1.0, seed=11)
     drawn = drawn_world.drawn
 
-    model = OrdinalFactorization(2, 1.0, mechanism="mnar", n_exposure_factors=0, n_unobserved=10**9)
+    model = OrdinalFactorization(
+        2, 1.0, mechanism="mnar", n_exposure_factors=0, n_unobserved=10**9, tol=1e-5
+    )
     model.fit(drawn_world.log, value_propensities=sigma(drawn.constant + drawn.value_effect))
 
     found = model.parameters_

@@ -10,6 +10,7 @@ import unskew
 from unskew.data.factors import Factors
 from unskew.errors import UsageError
 from unskew.io.model_files import read_model
+from unskew.models import tri_training
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.tri_training import TriTraining
 
@@ -40,15 +41,44 @@ def test_labelled_cells_are_those_agreed_on_and_have_the_first_model_s_label() -
     np.testing.assert_allclose(labelled.rating, dense(first)[labelled.user, labelled.item])
 
 
-def test_where_two_models_agree_everywhere_the_third_is_a_factorisation_of_theirs() -> None:
+def test_where_two_models_agree_everywhere_the_third_is_a_factorisation_of_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Hardly any penalty, as many factors: A0 becomes A1, whatever the log's weights."""
+    monkeypatch.setattr(tri_training, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(tri_training, "TOL_OF_STARTS", 0.0)
     offsets = MatrixFactorization(0, 1e-9, tol=1e-13)
     model = TriTraining(offsets, epsilon=1.0, candidates=1e9, n_rounds=3, n_steps=50).fit(LOG, P)
 
     twin = MatrixFactorization(0, 1e-9, tol=1e-13).fit(LOG, P)
 
-    assert model.agreed_ == (1.0, 1.0, 1.0)
+    assert set(model.agreed_) == {1.0}
     np.testing.assert_allclose(dense(model.factors_), dense(twin.factors_), atol=1e-3)
+
+
+def test_cells_are_drawn_independently_with_the_same_probability() -> None:
+    model, rng = TriTraining(candidates=1.2), np.random.default_rng(0)
+
+    draws = [model._draw_cells(LOG, rng) for _ in range(2000)]
+
+    share = 1.2 * len(LOG) / LOG.n_cells
+    drawn = np.bincount(np.concatenate(draws), minlength=LOG.n_cells) / len(draws)
+    assert all((np.diff(cells) > 0).all() for cells in draws)
+    assert drawn.mean() == pytest.approx(share, rel=0.005)
+    assert np.abs(drawn - share).max() < 5 * np.sqrt(share * (1 - share) / len(draws))
+    sizes = np.array([cells.size for cells in draws])
+    assert sizes.std() == pytest.approx(np.sqrt(share * (1 - share) * LOG.n_cells), rel=0.1)
+
+
+def test_rounds_end_when_they_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"n_rounds": 6, "candidates": 1e9, "epsilon": 10.0, "n_steps": 300}
+    model = MatrixFactorization(0, 1.0)
+    early = TriTraining(model, **settings).fit(LOG, P)
+    monkeypatch.setattr(tri_training, "LEAST_GAIN", 0.0)
+    late = TriTraining(model, **settings).fit(LOG, P)
+
+    assert len(early.agreed_) < len(late.agreed_) == 6
+    assert np.sqrt(np.mean((dense(early.factors_) - dense(late.factors_)) ** 2)) < 0.1
 
 
 def test_seeds_threads_and_files(tmp_path: Path) -> None:

@@ -81,6 +81,15 @@ class Solver(ABC, Generic[S, P]):
         parameters: P = state.parameters  # type: ignore[attr-defined]
         return parameters
 
+    @property
+    def least_steps(self) -> int:
+        """Convergence is checked from this step on.
+
+        A fit that starts near a saddle point needs it, such as one with factors of almost zero:
+        the first steps there lower the objective by little as well.
+        """
+        return 0
+
     def stop_reason(self, state: S, /) -> StopReason | None:
         """Why the solver itself wants to stop; None if it can go on."""
         return None
@@ -124,7 +133,8 @@ def _find_stop_reason(
 ) -> StopReason | None:
     if len(history) == 1:
         return None
-    if tol is not None and is_flat(history, tol, solver.steps_per_advance):
+    is_early = len(history) - 1 < solver.least_steps
+    if tol is not None and not is_early and is_flat(history, tol, solver.steps_per_advance):
         return "converged"
     return solver.stop_reason(state)
 
@@ -225,14 +235,16 @@ class IterativeModel(Configurable):
         make_solver: Callable[[Workers], Solver[Any, P]],
         start: P,
         checkpoint: Checkpoint | None,
+        *,
+        tol: float | None = None,
     ) -> Solution[P]:
-        """Run a solver with the settings of this model."""
+        """Run a solver with the settings of this model, or with another ``tol``."""
         with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
             return minimize(
                 make_solver(workers),
                 start,
                 max_iter=self.max_iter,
-                tol=self.tol,
+                tol=self.tol if tol is None else tol,
                 checkpoint=checkpoint,
                 report=report,
             )

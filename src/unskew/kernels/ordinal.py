@@ -13,10 +13,9 @@ The log odds that it is observed are
 An observed cell of level y adds log P_y + log sigma(eta_y). An unobserved cell, whose level is
 marginalized, adds
 
-    b log m,    m = sum_r P_r t_r = t_L - sum_k S_k (t_{k+1} - t_k),    t_r = sigma(-eta_r).
+    log m,    m = sum_r P_r t_r = t_L - sum_k S_k (t_{k+1} - t_k),    t_r = sigma(-eta_r).
 
-b is 1 if all unobserved cells of the user are used. In a systematic sample of every b-th cell,
-each stands for b cells.
+Here all unobserved cells are used; :mod:`unskew.kernels.ordinal_tiles` computes a sample of them.
 
 Cells are computed in blocks, with loops over a block that the compiler turns into vector code. Rows
 of factors are padded, see :mod:`unskew.kernels.ordinal_rows`.
@@ -38,7 +37,6 @@ from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
     RowExponentials,
-    UnobservedSample,
     UserRows,
 )
 from unskew.kernels.vectors import add_scaled, dot
@@ -287,19 +285,18 @@ def marginalize_ratings(n: int, n_cuts: int, work: Workspace) -> None:
 def add_unobserved(
     u: int,
     log: LevelsByUser,
-    sample: UnobservedSample,
     users: UserRows,
     items: ItemRows,
     exponentials: RowExponentials,
     work: Workspace,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
-    """The sum of b log m over the sampled unobserved cells of user u.
+    """The sum of log m over the unobserved cells of user u.
 
     Its gradient is added to ``gradient``.
     """
     starts, item, _ = log
-    first, end, n_sampled, phase = starts[u], starts[u + 1], sample.size[u], sample.phase[u]
+    first, end = starts[u], starts[u + 1]
     user_factors, item_factors, item_offset = users.factors, items.factors, items.offset
     cuts = items.cuts
     user_exposure, item_exposure, popularity = users.exposure, items.exposure, items.popularity
@@ -318,11 +315,10 @@ def add_unobserved(
     )  # fmt: skip
     by_user_offset, by_user_noise, by_activity, total, product = 0.0, 0.0, 0.0, 0.0, 1.0
     n_cuts, n_unobserved, cell = cuts.shape[1], item_offset.size - (end - first), first
-    step = n_unobserved / n_sampled
-    for block in range(0, n_sampled, BLOCK_CELLS):
-        n = min(BLOCK_CELLS, n_sampled - block)
+    for block in range(0, n_unobserved, BLOCK_CELLS):
+        n = min(BLOCK_CELLS, n_unobserved - block)
         for k in range(n):
-            nth = min(np.int64((block + k + phase) * step), n_unobserved - 1)
+            nth = block + k
             while cell < end and item[cell] - (cell - first) <= nth:
                 cell += 1
             i = nth + cell - first
@@ -341,7 +337,7 @@ def add_unobserved(
             log_m, product = log_of_product(product, m[k])
             total += log_m
             precision = user_precision * item_precision[i]
-            scale, by_score, by_noise, by_shared = step / m[k], 0.0, 0.0, 0.0
+            scale, by_score, by_noise, by_shared = 1.0 / m[k], 0.0, 0.0, 0.0
             for j in range(n_cuts):
                 derivative = scale * by_x[j, k]
                 by_noise -= derivative * x[j, k]
@@ -365,23 +361,24 @@ def add_unobserved(
     gradient[0].offset[u] += by_user_offset
     gradient[0].noise[u] += by_user_noise
     gradient[0].activity[u] += by_activity
-    return float(step * (total + math.log(product)))
+    return total + math.log(product)
 
 
 @compiled
 def add_likelihood(
     rows: tuple[int, int],
     log: LevelsByUser,
-    sample: UnobservedSample,
     users: UserRows,
     items: ItemRows,
     exponentials: RowExponentials,
     has_selection: bool,
+    has_unobserved: bool,
     gradient: tuple[UserRows, ItemRows],
 ) -> float:
     """The log likelihood of users ``rows[0]`` to ``rows[1]``.
 
-    Its gradient is added to ``gradient``. Without ``has_selection``, only ratings count.
+    Its gradient is added to ``gradient``. Without ``has_selection``, only ratings count, and
+    without ``has_unobserved`` only observed cells.
     """
     n_levels, total = items.cuts.shape[1] + 1, 0.0
     work = Workspace(
@@ -399,8 +396,8 @@ def add_likelihood(
         total += add_ratings(u, log, users, items, exponentials, work, gradient)
         if has_selection:
             total += add_observed(u, log, users, items, work, gradient)
-            if sample.size[u] > 0:
-                total += add_unobserved(u, log, sample, users, items, exponentials, work, gradient)
+        if has_unobserved:
+            total += add_unobserved(u, log, users, items, exponentials, work, gradient)
     return total
 
 

@@ -74,15 +74,3 @@ class LevelsByUser(NamedTuple):
     starts: RowStarts
     item: IntVector
     level: IntVector
-
-
-class UnobservedSample(NamedTuple):
-    """A systematic sample of the unobserved cells of each user.
-
-    Of ``m`` unobserved cells, those at positions ``(k + phase) * m / size`` are taken.
-    """
-
-    size: RowStarts
-    """The number of cells for each user."""
-    phase: Vector
-    """Where the first cell is within the first interval, from 0 up to 1."""

@@ -17,10 +17,10 @@ from unskew.kernels.ordinal_rows import (
     ItemRows,
     LevelsByUser,
     RowExponentials,
-    UnobservedSample,
     UserRows,
     pad_columns,
 )
+from unskew.latent.ordinal_tiles import SingleRows, TileSample, add_tiles
 from unskew.optimization import LbfgsState, Precondition, RowHessians, start_at
 from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, RandomState, Vector
@@ -30,13 +30,14 @@ MAX_TASKS = 8
 CELLS_PER_TASK = 25_000
 """The number of tasks depends on the cells alone, and their sums are added in order. The result
 then does not depend on the number of threads."""
-N_PHASES = 1 << 20
-"""Phases of a systematic sample are multiples of 1 / N_PHASES, so that their sums are exact."""
+CELLS_IN_DOUBLE = 100_000
+"""If there are no more unobserved cells than this, all of them are computed in double precision."""
 RATING_CURVATURE, SELECTION_CURVATURE = 0.25, 1.0
 """About what a rating adds to the Hessian of a score, and to that of the log odds of being
 observed: with all unobserved cells of its row it adds up to about 1."""
 USER_PARTS = tuple(f"user_{name}" for name in UserRows._fields)
 ITEM_PARTS = tuple(f"item_{name}" for name in (*ItemRows._fields[:-1], "gaps"))
+EFFECT_PARTS = ("value_effect", "user_effect", "item_effect")
 SHARED_PARTS = ("cuts", "constant", "value_effect")
 ROW_BLOCKS = (
     (("user_factors", "user_offset"), "item_factors", RATING_CURVATURE),
@@ -176,24 +177,17 @@ def sort_levels(log: Ratings, level: IntVector) -> LevelsByUser:
     return LevelsByUser(row_starts(log.user, log.n_users), log.item[order], level[order])
 
 
-def sample_unobserved(
-    n_unobserved: npt.NDArray[np.int64], n_expected: int, random_state: RandomState
-) -> UnobservedSample:
-    """About ``n_expected`` unobserved cells, from each user in proportion; all if there are fewer.
-
-    ``n_unobserved`` is the number of unobserved cells of each user.
-    """
-    share = min(1.0, n_expected / max(1, int(n_unobserved.sum())))
-    rng = np.random.default_rng(random_state)
-    phases = rng.integers(0, N_PHASES, n_unobserved.size) / N_PHASES
-    return UnobservedSample(np.ceil(share * n_unobserved).astype(np.int64), phases)
-
-
-def split_users(n_cells: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """Ranges of users with about equal numbers of cells."""
-    starts = np.concatenate([[0], np.cumsum(n_cells)])
+def split_users(
+    n_cells: npt.NDArray[np.int64], users_per_block: int = 1
+) -> tuple[tuple[int, int], ...]:
+    """Ranges of users with about equal numbers of cells, in whole blocks of users."""
+    first = np.arange(0, n_cells.size, users_per_block)
+    starts = np.concatenate([[0], np.cumsum(np.add.reduceat(n_cells, first))])
     n_tasks = int(np.clip(starts[-1] // CELLS_PER_TASK, 1, MAX_TASKS))
-    return tuple(split_groups(starts, n_tasks))
+    blocks = split_groups(starts, n_tasks)
+    return tuple(
+        (block * users_per_block, min(end * users_per_block, n_cells.size)) for block, end in blocks
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +198,8 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
     """
 
     log: LevelsByUser
-    sample: UnobservedSample
+    sample: TileSample | None
+    """Unobserved cells in single precision; None for all of them in double precision."""
     has_selection: bool
     """Whether the likelihood includes which cells are observed."""
     center: OrdinalParameters
@@ -215,6 +210,7 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
     tasks: tuple[tuple[int, int], ...]
     n_ratings: Mapping[str, Vector]
     """The ratings of each user and of each item."""
+    least_steps: int = 0
     memory: ClassVar[int] = 8
     first_length: ClassVar[float | None] = 1.0
 
@@ -229,6 +225,7 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         n_unobserved: int,
         random_state: RandomState,
         workers: Workers,
+        least_steps: int = 0,
     ) -> OrdinalLikelihood:
         """``level`` is the index of each rating of the log among the rating levels.
 
@@ -237,12 +234,29 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
         """
         cells = sort_levels(log, level)
         n_observed = np.diff(cells.starts)
-        sample = sample_unobserved(log.n_items - n_observed, n_unobserved, random_state)
-        tasks = split_users(n_observed + sample.size)
+        available = log.n_cells - len(log)
+        sample = None
+        cells_of_user = n_observed + (log.n_items - n_observed if n_unobserved else 0)
+        tasks = split_users(cells_of_user)
+        if (n_unobserved and available > CELLS_IN_DOUBLE) or 0 < n_unobserved < available:
+            share = min(1.0, n_unobserved / available)
+            sample = TileSample.of(share, (log.n_users, log.n_items), random_state)
+            cells_of_user = n_observed + sample.items.shape[1]
+            tasks = split_users(cells_of_user, sample.users_per_tile)
         by_row = {"user": n_observed, "item": np.bincount(log.item, minlength=log.n_items)}
         n_ratings = {side: counts.astype(np.float64) for side, counts in by_row.items()}
         has_selection = n_unobserved > 0
-        return cls(cells, sample, has_selection, center, precision, workers, tasks, n_ratings)
+        return cls(
+            cells,
+            sample,
+            has_selection,
+            center,
+            precision,
+            workers,
+            tasks,
+            n_ratings,
+            least_steps,
+        )
 
     def start(self, parameters: OrdinalParameters, /) -> LbfgsState:
         return start_at(self.evaluate, self._pack(parameters))
@@ -276,20 +290,33 @@ class OrdinalLikelihood(LbfgsSolver[OrdinalParameters]):
 
         users, items = parameters.user_rows(), parameters.item_rows()
         exponentials = RowExponentials.of(users, items)
-        by_user = _zeros_like(users)
+        by_user, sample = _zeros_like(users), self.sample
+        in_single = None
+        if sample is not None:
+            in_single = SingleRows.of(
+                users,
+                items,
+                exponentials,
+                n_factors=parameters.user_factors.shape[1],
+                n_exposure_factors=parameters.user_exposure.shape[1],
+            )
+        has_effects = not self.precision.keys().isdisjoint(EFFECT_PARTS)
 
         def add_task(rows: tuple[int, int]) -> tuple[float, ItemRows]:
             by_item = _zeros_like(items)
+            gradient = by_user, by_item
             value = add_likelihood(
                 rows,
                 self.log,
-                self.sample,
                 users,
                 items,
                 exponentials,
                 self.has_selection,
-                (by_user, by_item),
+                self.has_selection and sample is None,
+                gradient,
             )
+            if sample is not None and in_single is not None:
+                value += add_tiles(rows, sample, self.log, in_single, has_effects, gradient)
             return value, by_item
 
         total, by_item = 0.0, _zeros_like(items)

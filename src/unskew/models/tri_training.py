@@ -23,6 +23,7 @@ from unskew.factorization.checkpoints import (
     make_checkpoint,
     save_state,
 )
+from unskew.factorization.objective import name_unsolved_rows
 from unskew.factorization.penalty import Penalty
 from unskew.models import RECOMMENDERS
 from unskew.models.engine_choice import refuse_other_engines
@@ -30,13 +31,17 @@ from unskew.models.factor_recommender import FactorRecommender
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.progress import progress_line
 from unskew.settings import Instance, Number, WholeNumber, check_random_state, draw_seeds, setting
-from unskew.threads import Workers, single_blas_thread
+from unskew.threads import Workers, single_blas_thread, stop_if_interrupted
 from unskew.types import RandomState, Vector
 
-STARTS = "start-0", "start-1", "start-2"
-"""The parts of a checkpoint with the three fits before the first round."""
+STARTS = "start-1", "start-2"
+"""The parts of a checkpoint with the fits of A1 and A2 before the first round."""
 NOISE_OF_LABELS = 0.01
 """The share of an automatic penalty that A0 gets: the predictions of A1 have no noise."""
+TOL_OF_STARTS = 1e-5
+"""The first fits of A1 and A2 stop no later, because the rounds improve them."""
+LEAST_GAIN = 1e-4
+"""The share of the objective that a step must gain; otherwise A1 and A2 have converged."""
 
 
 @RECOMMENDERS.declare(
@@ -48,13 +53,17 @@ NOISE_OF_LABELS = 0.01
 class TriTraining(FactorRecommender):
     """A model fitted to the cells on which two others agree.
 
-    A1 and A2 are weighted factorisations from different starts, A0 is the result. All are first
-    fitted to the log. Then, in every round, cells are drawn from all cells, those with
-    abs(A1 - A2) <= ``epsilon`` are labelled by A1, and
+    A1 and A2 are weighted factorisations from different starts, A0 is the result. A1 and A2 are
+    first fitted to the log. Then, in every round, cells are drawn from all cells, and those with
+    abs(A1 - A2) <= ``epsilon`` are labelled by A1. A1 and A2 each improve
 
-        A0 minimises            sum over labelled cells of (A1 - A0)^2  +  penalty,
-        A1 and A2 each improve  the same for themselves plus the weighted loss on the log,
-                                each with half of the weight.
+        the weighted loss on the log  +  the loss on the labelled cells  +  penalty,
+
+    each loss with half of the weight. In the last round A0, which starts at A1, minimises
+
+        sum over labelled cells of (A1 - A0)^2  +  penalty.
+
+    The rounds end early when they change A1 and A2 no more.
 
     If A1 and A2 agree everywhere, A0 becomes a plain factorisation of A1 over all cells. Its error
     is at most that of A1 plus its distance from A1, and large weights of the log do not enter it
@@ -70,19 +79,21 @@ class TriTraining(FactorRecommender):
     epsilon
         The largest difference of two predictions that counts as agreement.
     n_rounds
-        The number of rounds.
+        The largest number of rounds. A round in which steps after the first one lower the
+        objectives of A1 and A2 by less than 1e-4 of their size is the last.
     candidates
         The number of cells drawn in each round, as a multiple of the log's length.
     n_steps
-        The number of steps of each model in a round.
+        The largest number of steps of each model in a round. A model stops at the step that lowers
+        its objective by less than 1e-4 of its size.
     n_threads, random_state, verbose
-        As in :class:`MatrixFactorization`. With a seed, the three models start at it and at the
-        two numbers after it.
+        As in :class:`MatrixFactorization`. With a seed, A1 and A2 start at the two numbers
+        after it, and cells are drawn with it.
 
     Attributes
     ----------
     factors_ : A0.
-    agreed_ : the share of drawn cells that were labelled, in each round.
+    agreed_ : the share of drawn cells that were labelled, in each round that was made.
     """
 
     model: MatrixFactorization | None = setting(None)
@@ -108,7 +119,7 @@ class TriTraining(FactorRecommender):
         """Fit to a log, weighted by inverse propensities if they are passed.
 
         ``checkpoint`` and ``checkpoint_every`` are those of :class:`DoublyRobustFactorization`.
-        The first fits of the three models are written every so many steps, and every round.
+        The first fits of A1 and A2 are written every so many steps, and every round.
         ``engine`` is ``"local"`` or ``"auto"``: other engines are refused by name.
         """
         refuse_other_engines(self, engine)
@@ -116,7 +127,7 @@ class TriTraining(FactorRecommender):
         self._check_settings()
         Instance(MatrixFactorization, allow_none=True)("model", self.model)
         model = copy(self.model or MatrixFactorization())
-        seeds = draw_seeds(self.random_state, 3)
+        seeds = draw_seeds(self.random_state, 3)[1:]
         rng = np.random.default_rng(self.random_state)
         weight = training_weights(
             log,
@@ -130,34 +141,34 @@ class TriTraining(FactorRecommender):
             single_blas_thread(),
             progress_line(self.verbose) as show,
         ):
-            last, agreed = _load_round(saved, log)
+            state, agreed = _load_round(saved, log)
             for _ in agreed:
                 self._draw_cells(log, rng)
             penalty = model._choose_penalty(*drop_unweighted(log, weight), workers=workers)
-            if last is None:
-                starts = [copy(model).set_params(random_state=seed) for seed in seeds]
-                last = _fit_starts(starts, log, weight, workers, penalty, saved)
-            stepping = copy(model).set_params(max_iter=self.n_steps)
-            improve = partial(stepping._solve, workers=workers, penalty=penalty)
+            if state is None:
+                tol = max(model.tol, TOL_OF_STARTS)
+                starts = [copy(model).set_params(random_state=seed, tol=tol) for seed in seeds]
+                state = _fit_starts(starts, log, weight, workers, penalty, saved)
+            improve = partial(_improve, model, workers=workers, n_steps=self.n_steps)
             label_penalty = penalty.scaled(NOISE_OF_LABELS) if model.l2 == "auto" else penalty
-            for number in range(len(agreed), self.n_rounds):
-                first, second = last.first, last.second
+            while not state.is_final:
+                first, second = state.models.first, state.models.second
                 labelled, share = self._label_cells(log, first, second, rng)
-                show(f"round {number + 1}, {share:.0%} agreed")
-                equal = np.full(len(labelled), log.n_cells / len(labelled))
-                both, half = _join(log, labelled), np.concatenate([weight, equal]) / 2
-                last = _ThreeModels(
-                    improve(
-                        labelled, equal, initial_factors=last.final, penalty=label_penalty
-                    ).parameters,
-                    improve(both, half, initial_factors=first).parameters,
-                    improve(both, half, initial_factors=second).parameters,
-                )
                 agreed = (*agreed, share)
+                show(f"round {len(agreed)}, {share:.0%} agreed")
+                equal = np.full(len(labelled), log.n_cells / len(labelled))
+                is_final, final = len(agreed) >= self.n_rounds, first
+                if not is_final:
+                    both, half = _join(log, labelled), np.concatenate([weight, equal]) / 2
+                    (first, second), gain = improve(both, half, penalty, [first, second])
+                    is_final = gain < LEAST_GAIN
+                if is_final:
+                    (final,), _ = improve(labelled, equal, label_penalty, [state.models.first])
+                state = _TrainingState(_ThreeModels(final, first, second), is_final)
                 if saved is not None:
-                    save_state(saved, _TrainingState(last), agreed)
+                    save_state(saved, state, agreed)
         self.agreed_ = agreed
-        has_offsets, final = model.offsets != "none", last.final
+        has_offsets, final = model.offsets != "none", state.models.final
         fallback = final.global_offset if has_offsets else weighted_mean(log.rating, weight)
         self._record_factors(log, final, fallback)
         self.rating_range_ = model._find_range(log)
@@ -172,11 +183,23 @@ class TriTraining(FactorRecommender):
         return make_checkpoint(path, every, settings, *columns, shape=(log.n_users, log.n_items))
 
     def _draw_cells(self, log: Ratings, rng: np.random.Generator) -> CellNumbers:
-        """The cells of one round, by number, in ascending order."""
-        n_drawn = max(1, round(min(self.candidates * len(log), log.n_cells)))
-        if n_drawn < log.n_cells:
-            return np.sort(rng.choice(log.n_cells, n_drawn, replace=False))
-        return np.arange(log.n_cells)
+        """The cells of one round, by number, in ascending order; each is drawn independently.
+
+        They are the cells in which points of a Poisson process fall, which is faster than a draw
+        without replacement.
+        """
+        share = self.candidates * len(log) / log.n_cells
+        if share >= 1:
+            return np.arange(log.n_cells)
+        rate = -np.log1p(-share)
+        n_points = rate * log.n_cells
+        n_points += 6 * np.sqrt(n_points) + 10  # more than fall in the cells, all but surely
+        points = np.cumsum(rng.standard_exponential(int(n_points))) / rate
+        cells = points[points < log.n_cells].astype(np.int64)
+        if not cells.size:
+            return rng.integers(log.n_cells, size=1)
+        distinct: CellNumbers = cells[np.diff(cells, prepend=-1) > 0]
+        return distinct
 
     def _label_cells(
         self, log: Ratings, first: Factors, second: Factors, rng: np.random.Generator
@@ -203,6 +226,7 @@ class _ThreeModels:
     """The three factorisations A0, A1 and A2 of a round."""
 
     final: Factors
+    """A1 before the last round."""
     first: Factors
     second: Factors
 
@@ -212,19 +236,20 @@ class _TrainingState:
     """What a checkpoint keeps of a round, beside the shares of all rounds."""
 
     models: _ThreeModels
+    is_final: bool
 
 
 def _load_round(
     saved: Checkpoint | None, log: Ratings
-) -> tuple[_ThreeModels | None, tuple[float, ...]]:
-    """The models of the last round that was written, and the shares of labelled cells so far."""
+) -> tuple[_TrainingState | None, tuple[float, ...]]:
+    """The state after the last round that was written, and the shares of labelled cells so far."""
     if saved is None or not saved.path.exists():
         return None, ()
     zeros = Factors(np.zeros((log.n_users, 0)), np.zeros((log.n_items, 0)))
-    start = _TrainingState(_ThreeModels(zeros, zeros, zeros))
+    start = _TrainingState(_ThreeModels(zeros, zeros, zeros), is_final=False)
     last, agreed = load_state(saved, start, of_any_precision="models")
     _drop_starts(saved)
-    return last.models, agreed
+    return last, agreed
 
 
 def _fit_starts(
@@ -234,19 +259,50 @@ def _fit_starts(
     workers: Workers,
     penalty: Penalty,
     saved: Checkpoint | None,
-) -> _ThreeModels:
-    """The three models before the first round, fitted to the log."""
-    parts = [None] * 3 if saved is None else [saved.part(name) for name in STARTS]
-    models = _ThreeModels(
-        *(
-            start._solve(log, weight, workers, penalty=penalty, checkpoint=part).parameters
-            for start, part in zip(starts, parts, strict=True)
-        )
+) -> _TrainingState:
+    """A1 and A2 before the first round, fitted to the log."""
+    parts = [None, None] if saved is None else [saved.part(name) for name in STARTS]
+    first, second = (
+        start._solve(log, weight, workers, penalty=penalty, checkpoint=part).parameters
+        for start, part in zip(starts, parts, strict=True)
     )
+    state = _TrainingState(_ThreeModels(first, first, second), is_final=False)
     if saved is not None:
-        save_state(saved, _TrainingState(models), ())
+        save_state(saved, state, ())
         _drop_starts(saved)
-    return models
+    return state
+
+
+def _improve(
+    model: MatrixFactorization,
+    log: Ratings,
+    weight: Vector,
+    penalty: Penalty,
+    starts: Sequence[Factors],
+    *,
+    workers: Workers,
+    n_steps: int,
+) -> tuple[list[Factors], float]:
+    """A few steps from each start, on cells that are sorted once.
+
+    Also returns the largest share of the objective that the steps after the first one gained. The
+    objective before the first step is not known.
+    """
+    log, weight = drop_unweighted(log, weight)
+    with name_unsolved_rows(log, penalty.factors / model._ridge_unit(log)):
+        solver = model._make_solver(model._make_objective(log, weight, penalty, workers))
+        improved, gains = [], []
+        for start in starts:
+            state, values = solver.start(start), []
+            for _ in range(max(1, n_steps // solver.steps_per_advance)):
+                stop_if_interrupted()
+                state = solver.advance(state)
+                values.append(float(solver.value(state)))
+                if len(values) > 1 and values[-2] - values[-1] < LEAST_GAIN * abs(values[-1]):
+                    break
+            improved.append(solver.parameters(state))
+            gains.append((values[0] - values[-1]) / max(abs(values[-1]), 1e-300))
+    return improved, max(gains) if n_steps > 1 else np.inf
 
 
 def _drop_starts(saved: Checkpoint) -> None:
