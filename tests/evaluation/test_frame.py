@@ -376,6 +376,13 @@ def test_dropped_rows_and_a_missing_group_do_not_change_the_lists_of_others(engi
             assert result[group].estimates[key].value == pytest.approx(estimate.value, rel=1e-9)
 
 
+def test_two_rows_of_a_user_with_one_position_are_named() -> None:
+    relevant = np.flatnonzero(LOG.rating >= 4)[:1]
+    twice = take(np.append(np.arange(len(LOG)), relevant), COLUMNS)
+    with pytest.raises(BadPredictionError, match=r"two rows of a user have the same position"):
+        from_frame(pl.DataFrame(twice), metrics=["mrr"])
+
+
 def test_one_user_whose_rows_fill_several_blocks() -> None:
     blocks = [{"user": np.array(codes), "row": np.array(rows)} for codes, rows in BLOCKS]
     cut = [rows["row"].tolist() for rows in table.cut_users(iter(blocks), 2)]
