@@ -79,11 +79,11 @@ class FunctionSums:
         )
 
     def read(self, n_users_with_rows: int) -> Sums:
-        """The sums that estimators read; an error if two rows of a user exclude one another."""
+        """The sums that estimators read; an error if they are not finite."""
         if not np.isfinite(self.moment).all():
             raise BadPredictionError(
-                "a metric of the first relevant item is not finite, because two rows of a user have "
-                "the same position.",
+                "a metric of the first relevant item is not finite, because two rows of a user "
+                "have the same position.",
                 parameter="position",
                 remedy="Number the items of each user 1, 2, 3, ... without repeats; "
                 "`check_duplicates=True` finds rows that repeat a user and item.",
