@@ -358,6 +358,31 @@ def test_gains_are_ratings_from_zero_on() -> None:
         from_frame(pl.DataFrame(COLUMNS | {"rating": np.zeros(len(LOG))}), **options)
 
 
+@pytest.mark.filterwarnings("ignore:the inverse propensities add up")
+@pytest.mark.parametrize("engine", ["pandas", "polars", "duckdb"])
+def test_dropped_rows_and_a_missing_group_do_not_change_the_lists_of_others(engine: str) -> None:
+    """The first row of the log is bad, and users from 15 on have no group."""
+    options: dict[str, Any] = {"metrics": ["ndcg@5", "mrr"], "cluster": "user"}
+    columns = COLUMNS | {
+        "rating": [None, *LOG.rating.tolist()[1:]],
+        "half": [name if name == "first" else None for name in COLUMNS["half"]],
+    }
+    with pytest.warns(UnskewWarning, match=r"1 of 408 rows are dropped"):
+        result = from_frame(LOCAL[engine](columns), by="half", on_bad="drop", **options)
+    is_kept = np.arange(len(LOG)) > 0
+    for group, is_in in (("first", LOG.user < 15), (None, LOG.user >= 15)):
+        expected = from_arrays(is_in & is_kept, **options)
+        for key, estimate in expected.estimates.items():
+            assert result[group].estimates[key].value == pytest.approx(estimate.value, rel=1e-9)
+
+
+def test_two_rows_of_a_user_with_one_position_are_named() -> None:
+    relevant = np.flatnonzero(LOG.rating >= 4)[:1]
+    twice = take(np.append(np.arange(len(LOG)), relevant), COLUMNS)
+    with pytest.raises(BadPredictionError, match=r"two rows of a user have the same position"):
+        from_frame(pl.DataFrame(twice), metrics=["mrr"])
+
+
 def test_one_user_whose_rows_fill_several_blocks() -> None:
     blocks = [{"user": np.array(codes), "row": np.array(rows)} for codes, rows in BLOCKS]
     cut = [rows["row"].tolist() for rows in table.cut_users(iter(blocks), 2)]

@@ -524,8 +524,8 @@ class FrameQuery:
         """The same of a metric of whole lists; users are the clusters."""
         assert totals.lists is not None
         spec = self.plan.specs[metric, estimator.name]
-        found = totals.lists.sums[metric, spec.is_weighted]
-        sums = found.read(round(totals.all_rows[n_units("user")]))
+        list_sums = totals.lists.sums[metric, spec.is_weighted]
+        sums = list_sums.read(round(totals.all_rows[n_units("user")]))
         limit = max_relative_error(self.plan.list_metrics[metric])
         estimate = replace(
             estimator.from_sums(spec, sums, scope),
@@ -538,7 +538,7 @@ class FrameQuery:
         if isinstance(self.strata, ListedStrata):
             derivative = self.strata.weight_derivative
         influence = find_influence(spec, sums.weighted_bases, estimate.value, scope.universe)
-        strata = found.read_strata(self.strata.strata, derivative, estimate.value)
+        strata = list_sums.read_strata(self.strata.strata, derivative, estimate.value)
         return strata.correct(estimate, influence, estimate.covariance, spec)
 
     def _count_clusters(self, estimate: Estimate, totals: Totals, scope: Scope) -> dict[Unit, int]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from unskew.data.estimation import FrameStrata
 from unskew.data.frames import hash_ids
 from unskew.data.ids import as_ids, encode
+from unskew.errors import BadPredictionError
 from unskew.estimators.frame_variance import SecondMoments, StrataSums
 from unskew.estimators.sums import Sums
 from unskew.estimators.user_functions import (
@@ -78,7 +79,15 @@ class FunctionSums:
         )
 
     def read(self, n_users_with_rows: int) -> Sums:
-        """The sums that estimators read."""
+        """The sums that estimators read; an error if they are not finite."""
+        if not np.isfinite(self.moment).all():
+            raise BadPredictionError(
+                "a metric of the first relevant item is not finite, because two rows of a user "
+                "have the same position.",
+                parameter="position",
+                remedy="Number the items of each user 1, 2, 3, ... without repeats; "
+                "`check_duplicates=True` finds rows that repeat a user and item.",
+            )
         bias = None
         if self.bias is not None and self.n_users:
             bias = self.bias.estimate(self.total[:-1] / self.total[-1])
