@@ -161,7 +161,7 @@ def features_of_held_out_fits(once: BalancedFactorization) -> BalanceFeatures:
         features = BalanceFeatures.of_predictions(LOG, fitted.factors_)
         if once.balances == "imputed_losses":
             weight = imputation_weight("dr-jl", share * P.values[is_left], LOG.n_cells)
-            imputer = MatrixFactorization(tol=PART_TOLERANCE)
+            imputer = MatrixFactorization(3, tol=PART_TOLERANCE)
             imputed = fit_imputation(
                 imputer, rest, weight, Workers(1), dtype="float64", random_state=0
             )

@@ -282,6 +282,22 @@ def test_weights_of_the_imputation_add_up_and_large_ones_are_lowered() -> None:
     np.testing.assert_allclose(imputation_weight("mrdr", np.ones(4), 20), 5.0)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        DoublyRobustFactorization,
+        models.MRDR,
+        models.StableDR,
+        models.AKBDR,
+        models.CalibratedDoublyRobust,
+    ],
+    ids=str,
+)
+def test_the_default_imputer_has_as_many_factors_as_the_model(kind: Any) -> None:
+    assert kind(3, 5.0).fit(LOG, P).imputed_.n_factors in (3, 4)  # 4 if users have lines of G
+    assert kind(0, 5.0).fit(LOG, P).imputed_.n_factors in (0, 1)
+
+
 def test_the_default_imputer_takes_the_weights_that_predict_held_out_ratings() -> None:
     """Squared weights of a noisy log lose to 1 / P; an imputer that is passed keeps them."""
     rng = np.random.default_rng(3)

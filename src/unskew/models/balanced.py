@@ -22,7 +22,13 @@ from unskew.models.correction import zero_factors
 from unskew.models.cross_fitting import PART_TOLERANCE, LogParts, loosen
 from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
-from unskew.models.imputation import WEIGHTINGS, Weighting, find_imputation_weight, fit_imputation
+from unskew.models.imputation import (
+    WEIGHTINGS,
+    Weighting,
+    choose_imputer,
+    find_imputation_weight,
+    fit_imputation,
+)
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Preset
 from unskew.progress import progress_line
@@ -199,7 +205,7 @@ class BalancedFactorization(RatingFactorization):
         self, log: Ratings, propensity: Vector, workers: Workers, least_tol: float = 0.0
     ) -> Factors:
         return fit_imputation(
-            self.imputer,
+            choose_imputer(self.imputer, self.n_factors),
             log,
             find_imputation_weight(
                 self.imputer, self.weighting, log, propensity, random_state=self.random_state

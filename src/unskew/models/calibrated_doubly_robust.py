@@ -19,10 +19,11 @@ from unskew.models.imputation import (
     CLIP_QUANTILE,
     HeldOutImputation,
     HeldOutParts,
+    choose_imputer,
     find_imputation_weight,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
-from unskew.settings import Instance, WholeNumber, setting
+from unskew.settings import WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import IntVector, Matrix, Vector
 
@@ -54,7 +55,7 @@ class CalibratedDoublyRobust(RatingFactorization):
     Parameters
     ----------
     imputer
-        The factorisation G, not fitted; by default ``MatrixFactorization()``.
+        The factorisation G, not fitted; by default ``MatrixFactorization(n_factors)``.
     n_groups
         The number of groups of users. 1 calibrates all users at once.
 
@@ -92,7 +93,7 @@ class CalibratedDoublyRobust(RatingFactorization):
         refuse_other_engines(self, engine)
         require_log(log)
         self._check_settings()
-        Instance(MatrixFactorization, allow_none=True)("imputer", self.imputer)
+        imputer = choose_imputer(self.imputer, self.n_factors)
         original = self._read_propensities(log, propensities, purpose="calibrate")
         group = group_users(log, self.n_groups)
         self.odds_factors_ = calibrate_odds(log, 1 / original - 1, group, self.n_groups)
@@ -101,7 +102,7 @@ class CalibratedDoublyRobust(RatingFactorization):
         parts = HeldOutParts.draw(log, self.random_state)
         with Workers(self.n_threads) as workers, single_blas_thread(), self._show_steps() as report:
             imputation = HeldOutImputation.fit(
-                self.imputer or MatrixFactorization(),
+                imputer,
                 log,
                 find_imputation_weight(
                     self.imputer,

@@ -50,8 +50,9 @@ def fit_correction(
     """
     residual = replace(log, rating=log.rating - imputed.predict(log.user, log.item))
     penalty = choose_correction_penalty(model, residual, weight)
-    largest = float(np.abs(residual.rating * weight).max())
-    warn_if_far(float(np.ptp(log.rating)), largest, stacklevel=4)
+    if model.l2 != "auto":
+        largest = float(np.abs(residual.rating * weight).max())
+        warn_if_far(float(np.ptp(log.rating)), largest, stacklevel=4)
     outcome, constant = make_pseudo_outcome(
         residual, weight, np.zeros(len(log)), zero_factors(log), dtype=model.dtype
     )
@@ -98,7 +99,8 @@ def zero_factors(log: Ratings) -> Factors:
 def warn_if_far(target_range: float, largest: float, *, stacklevel: int) -> None:
     """Warn if the largest absolute pseudo-outcome is far outside the range of its targets.
 
-    They are the ratings, or their differences to the imputed ratings.
+    They are the ratings, or their differences to the imputed ratings. The penalty of ``l2="auto"``
+    takes such pseudo-outcomes for noise, so this is told of other penalties only.
     """
     if largest > MAX_RANGES * target_range > 0:
         warnings.warn(
@@ -107,8 +109,8 @@ def warn_if_far(target_range: float, largest: float, *, stacklevel: int) -> None
                 f"the values that they replace ({target_range:.3g}): some cells have both a large "
                 "weight and a poorly imputed rating.",
                 parameter="weight_transform",
-                remedy="Limit the weights with `weight_transform=Clip(...)`, or choose another "
-                "`imputer`.",
+                remedy="Leave `l2` at 'auto', which takes such cells for noise; or limit the "
+                "weights with `weight_transform=Clip(...)`, which adds bias.",
             ),
             stacklevel=stacklevel,  # the line that called fit
         )

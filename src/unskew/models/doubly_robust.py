@@ -47,13 +47,14 @@ from unskew.models.factor_recommender import RatingFactorization
 from unskew.models.imputation import (
     WEIGHTINGS,
     Weighting,
+    choose_imputer,
     error_factor,
     find_imputation_weight,
     fit_imputation,
 )
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Preset
-from unskew.settings import Instance, OneOf, WholeNumber, setting
+from unskew.settings import OneOf, WholeNumber, setting
 from unskew.threads import Workers, single_blas_thread
 from unskew.types import BoolVector, Vector
 
@@ -95,8 +96,8 @@ class DoublyRobustFactorization(RatingFactorization):
         ``"label"`` fits G to the ratings. ``"error"`` fits it to the errors of F, with the
         objective a(P) ((Y - F)^2 - (G - F)^2)^2, as published.
     imputer
-        The factorisation G, not fitted; by default ``MatrixFactorization()``, whose offsets draw
-        it to the weighted mean. Its dtype, threads and seed are those of this model.
+        The factorisation G, not fitted; by default ``MatrixFactorization(n_factors)``, whose
+        offsets draw it to the weighted mean. Its dtype, threads and seed are those of this model.
     penalizes
         ``"correction"`` penalises F - G, which is then a factorisation of its own: F has the
         factors of both. What the log does not contradict stays as imputed, so with a good
@@ -270,8 +271,7 @@ class DoublyRobustFactorization(RatingFactorization):
     @property
     def _n_columns(self) -> int:
         """The number of factors of F."""
-        Instance(MatrixFactorization, allow_none=True)("imputer", self.imputer)
-        imputer = self.imputer or MatrixFactorization()
+        imputer = choose_imputer(self.imputer, self.n_factors)
         return self.n_factors + imputer.n_factors * (self.penalizes == "correction")
 
     @property
@@ -410,7 +410,7 @@ class DoublyRobustFactorization(RatingFactorization):
         log = training.log
         error = self._error_factor(log, last)
         return fit_imputation(
-            self.imputer,
+            choose_imputer(self.imputer, self.n_factors),
             log,
             find_imputation_weight(
                 self.imputer,
@@ -438,7 +438,7 @@ class DoublyRobustFactorization(RatingFactorization):
     ) -> tuple[Solution[Factors], float]:
         """Fit one prediction. Its objective lacks a constant, which is returned too."""
         engine = training.engine
-        if self.loss == "squared" and not training.is_part:
+        if self.loss == "squared" and self.l2 != "auto" and not training.is_part:
             largest = float(np.abs(task.base_on_log + task.correction).max())
             warn_if_far(float(np.ptp(task.target.rating)), largest, stacklevel=5)
         if engine is None:

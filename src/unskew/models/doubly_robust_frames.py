@@ -11,6 +11,7 @@ from unskew.errors import UsageError
 from unskew.factorization.engine import DoublyRobustFrameRequest, Frame, FrameFitRequest
 from unskew.factorization.solution import Report
 from unskew.models.engine_choice import name_engine
+from unskew.models.imputation import choose_imputer
 from unskew.models.matrix_factorization import MatrixFactorization
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def make_frame_request(
     report: Report | None,
 ) -> DoublyRobustFrameRequest:
     """The fit of ``model`` to a data frame; an error if it needs the log in memory."""
-    imputer = model.imputer or MatrixFactorization()
+    imputer = choose_imputer(model.imputer, model.n_factors)
     _require_one_round(model, engine)
     _require_numbers(model, imputer, engine)
     imputer._check_settings()

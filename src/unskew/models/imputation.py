@@ -65,8 +65,14 @@ MRDR: Guo et al. 2021; DR-BIAS and DR-MSE: Dai et al. 2022.
 """
 
 
+def choose_imputer(imputer: MatrixFactorization | None, n_factors: int) -> MatrixFactorization:
+    """The imputer that was passed, or the default one: as many factors as the model has."""
+    Instance(MatrixFactorization, allow_none=True)("imputer", imputer)
+    return MatrixFactorization(n_factors) if imputer is None else imputer
+
+
 def fit_imputation(
-    imputer: MatrixFactorization | None,
+    imputer: MatrixFactorization,
     log: Ratings,
     weight: Vector,
     workers: Workers,
@@ -77,13 +83,12 @@ def fit_imputation(
     initial_factors: Factors | None = None,
     engine: Engine | None = None,
 ) -> Factors:
-    """G: a weighted factorisation of the ratings, by default with the settings of its class.
+    """G: a weighted factorisation of the ratings.
 
     ``least_tol`` replaces a smaller ``tol`` of the imputer.
     """
-    Instance(MatrixFactorization, allow_none=True)("imputer", imputer)
-    model = MatrixFactorization() if imputer is None else copy(imputer)
-    model.set_params(dtype=dtype, random_state=random_state, tol=max(model.tol, least_tol))
+    tol = max(imputer.tol, least_tol)
+    model = copy(imputer).set_params(dtype=dtype, random_state=random_state, tol=tol)
     return model._solve(
         log, weight, workers, initial_factors=initial_factors, engine=engine
     ).parameters

@@ -27,7 +27,7 @@ from unskew.models.correction import fit_correction
 from unskew.models.cross_fitting import PART_TOLERANCE, LogParts, loosen
 from unskew.models.engine_choice import refuse_other_engines
 from unskew.models.factor_recommender import RatingFactorization
-from unskew.models.imputation import find_imputation_weight, fit_imputation
+from unskew.models.imputation import choose_imputer, find_imputation_weight, fit_imputation
 from unskew.models.matrix_factorization import MatrixFactorization
 from unskew.models.recommender import Preset
 from unskew.settings import Instance, WholeNumber, setting
@@ -164,7 +164,7 @@ class KernelBalancedFactorization(RatingFactorization):
         start: Factors | None = None,
     ) -> Factors:
         return fit_imputation(
-            self.imputer,
+            choose_imputer(self.imputer, self.n_factors),
             log,
             find_imputation_weight(
                 self.imputer, "dr-jl", log, propensity, random_state=self.random_state

@@ -64,8 +64,8 @@ class MultipleRobustFactorization(RatingFactorization):
     Parameters
     ----------
     imputers
-        Factorisations that are not fitted; by default ``MatrixFactorization()`` and one without
-        factors, each with the penalty that the log asks for.
+        Factorisations that are not fitted; by default ``MatrixFactorization(n_factors)`` and one
+        without factors, each with the penalty that the log asks for.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class MultipleRobustFactorization(RatingFactorization):
 
     def _list_imputers(self) -> tuple[MatrixFactorization, ...]:
         if self.imputers is None:
-            return MatrixFactorization(), MatrixFactorization(n_factors=0)
+            return MatrixFactorization(self.n_factors), MatrixFactorization(n_factors=0)
         if not isinstance(self.imputers, Sequence) or not self.imputers:
             raise UsageError(
                 f"`imputers` must be a tuple of factorisations; got {self.imputers!r}.",
