@@ -309,6 +309,7 @@ def test_exposure_at_its_limits_is_no_trouble() -> None:
         )
 
 
+@pytest.mark.filterwarnings("ignore:all .* ratings are 1:unskew.errors.UnskewWarning")
 def test_silence_of_those_who_did_not_see_is_not_held_against_an_item() -> None:
     """Data drawn from the model: relevant items without a click are ranked first."""
     rng = np.random.default_rng(0)

@@ -542,3 +542,10 @@ def test_the_ridge_does_not_overflow_with_integers_of_numpy() -> None:
     ]
 
     assert ridges[0] == ridges[1] == 5 * 31_600**2 / 63_200 / 2
+
+
+def test_a_log_of_equal_ratings_is_told() -> None:
+    clicks = Ratings.from_arrays([0, 0, 1, 2], [0, 1, 1, 0], [1.0, 1.0, 1.0, 1.0])
+
+    with pytest.warns(UnskewWarning, match=r"all 4 ratings are 1, .*WeightedFactorization"):
+        MatrixFactorization(1, 5.0).fit(clicks)

@@ -86,6 +86,7 @@ def test_ratings_below_the_threshold_are_no_clicks_but_are_not_recommended_again
     assert len(one.seen_items_) == len(LOG)
 
 
+@pytest.mark.filterwarnings("ignore:all .* ratings are 1:unskew.errors.UnskewWarning")
 def test_relevance_is_recovered_where_clicks_are_relevance_times_exposure() -> None:
     """The true risk is less than half that of models that ignore exposure, and of constants."""
     rng = np.random.default_rng(0)

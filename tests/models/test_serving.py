@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unskew
+from unskew import models
 from unskew.data.ratings import Ratings
 from unskew.errors import PropensityWarning, UnknownIdError, UsageError
 from unskew.io.files import read_table
@@ -245,3 +246,20 @@ def test_exported_rows_multiply_to_predictions() -> None:
     np.testing.assert_allclose(users @ items.T, predicted, atol=1e-5)
     assert list(frame.columns) == ["item_id", "offset", "factor_1", "factor_2", "factor_3"]
     np.testing.assert_array_equal(frame["factor_2"], model.factors_.item_factors[:, 1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "which"),
+    [
+        (models.DoublyRobustFactorization, "fold_in", "MatrixFactorization"),
+        (models.OrdinalMNAR, "similar_items", "factors_"),
+        (models.WeightedFactorization, "partial_fit", "Popularity"),
+    ],
+    ids=str,
+)
+def test_what_a_recommender_lacks_is_told_with_those_that_have_it(
+    kind: Any, name: str, which: str
+) -> None:
+    assert not hasattr(kind(), name)
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'. Only .*{which}"):
+        getattr(kind(), name)

@@ -14,7 +14,7 @@ from unskew.data.ids import Ids, as_ids
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
-from unskew.errors import UsageError
+from unskew.errors import UnskewWarning, UsageError, warn_caller
 from unskew.factorization.engine import FrameFitResult
 from unskew.factorization.initialization import small_random
 from unskew.factorization.objective import scaled_ridge
@@ -202,9 +202,20 @@ class RatingFactorization(FitOptions, FactorRecommender):
         the ratings that F was fitted to, if these are not ``log``.
         """
         factors = solution.parameters
+        fitted = log if fitted is None else fitted
         self._record_factors(log, factors, self._fallback(factors, mean), seen)
-        self.rating_range_ = self._find_range(log if fitted is None else fitted)
+        self.rating_range_ = self._find_range(fitted)
         self._record_solution(solution)
+        if len(fitted) > 1 and fitted.rating.min() == fitted.rating.max():
+            warn_caller(
+                UnskewWarning(
+                    f"all {len(fitted):,} ratings are {fitted.rating[0]:g}, so "
+                    f"{type(self).__name__} has nothing to learn: every prediction is the same.",
+                    parameter="log",
+                    remedy="For a log of clicks use WeightedFactorization, which takes all other "
+                    "cells for zeros of less weight.",
+                )
+            )
 
     def _record_frame_fit(self, result: FrameFitResult) -> None:
         """Keep the fit of a data frame by an engine, and how it went; warn as above."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,14 @@ from unskew.types import (
 
 OnUnknown: TypeAlias = Literal["warn", "fallback", "nan", "raise"]
 ON_UNKNOWN = ("warn", "fallback", "nan", "raise")
+NOT_OF_ALL: Mapping[str, str] = {
+    "fold_in": "Only MatrixFactorization and OffsetsOnly add users or items without a new fit.",
+    "partial_fit": "Only GlobalMean and Popularity add ratings without a new fit.",
+} | dict.fromkeys(
+    ("similar_items", "similar_users", "export_factors", "factors_to_frame"),
+    "Only models with factors_ have it.",
+)
+"""What some recommenders do, and which."""
 
 
 class Recommender(Configurable, ABC):
@@ -70,6 +78,12 @@ class Recommender(Configurable, ABC):
     seen_starts_: RowStarts
     seen_items_: IntVector
     """The items of each user in the log, for ``exclude_seen``."""
+
+    if not TYPE_CHECKING:  # type checkers know which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            problem = f"{type(self).__name__} has no attribute {name!r}."
+            raise AttributeError(f"{problem} {NOT_OF_ALL.get(name, '')}".rstrip())
 
     def _fit_facts(self) -> list[str]:
         n_users, n_items = (
