@@ -122,7 +122,8 @@ class RakedPropensity(PropensityWrapper):
         self.largest_error_ = max(side.largest_error(1.0 + fit.odds) for side in sides)
         warn_if_not_converged(
             self,
-            remedy="Raise `max_iter`, or use a `ridge` above 0: no weights may have these totals.",
+            remedy="Raise `max_iter`, or pass a larger `ridge`, such as 1: no weights may have "
+            "these totals.",
         )
         return self
 
