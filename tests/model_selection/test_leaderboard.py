@@ -358,3 +358,61 @@ def test_a_wrong_value_in_a_propensity_matrix_is_named() -> None:
         check_propensity_matrix(matrix)
     with pytest.raises(BadPropensityError, match=r"got shape \(4,\)"):
         check_propensity_matrix(np.full(4, 0.5))
+
+
+UNOBSERVED_CELLS = ("HL-MNAR", "CPT-v", "Logit-vd")
+"""Learners that read the unobserved cells of the whole universe."""
+
+
+def name_ids(ratings: Ratings, rows: Any = slice(None), **options: Any) -> Ratings:
+    """The rows with text for ids, which lists only the users and items that they have."""
+    users = [f"u{code}" for code in ratings.user[rows]]
+    items = [f"i{code}" for code in ratings.item[rows]]
+    return Ratings.from_arrays(users, items, ratings.rating[rows], **options)
+
+
+def test_users_and_items_without_an_id_do_not_drop_a_learner() -> None:
+    """Two users are in the test alone, two users and three items nowhere."""
+    is_kept = WORLD.log.user < 58
+    log = name_ids(WORLD.log, is_kept, universe=(62, 43))
+    data = RandomTestData(log, name_ids(TEST), WORLD.propensities.values[is_kept])
+    learners = {name: replace(find_learners()[name], grid=None) for name in UNOBSERVED_CELLS}
+
+    board = rank_learners(data, learners=learners, protocols=["clean", "leaky"], n_repeats=1)
+
+    assert not board.failures
+    assert (data.log.n_users, data.log.n_items) == (62, 43)
+    assert set(data.log.users[58:60]) == {"u58", "u59"}
+    assert data.log.users[-1] == "user without an id, 62"
+    assert np.array_equal(data.is_logged(), DATA.is_logged() & (TEST.user < 58))
+
+
+def test_a_fitted_model_of_propensities_knows_listed_users_only() -> None:
+    log = name_ids(WORLD.log, universe=(62, 43))
+    model = unskew.propensity.PopularityPropensity().fit(log)
+    data = RandomTestData(log, name_ids(TEST), model)
+
+    assert np.array_equal(data.propensities.values, model.predict(log).values)  # type: ignore[union-attr]
+    assert len(data.log.users) == 62
+
+
+@pytest.mark.parametrize("universe", [(59, 40), (60, 500), None])
+def test_a_universe_that_cannot_be_filled_up_is_left_alone(universe: Any) -> None:
+    """No room for the users of the test, too many empty items, and an unknown universe."""
+    log = name_ids(WORLD.log, WORLD.log.user < 58, universe=universe)
+
+    assert RandomTestData(log, name_ids(TEST)).log is log
+
+
+def test_a_reason_has_no_advice_about_arguments_of_a_fit() -> None:
+    log = name_ids(WORLD.log, universe=(60, 500))
+    learners = {"HL-MNAR": Learner(find_learners()["HL-MNAR"].model)}
+    board = rank_learners(
+        RandomTestData(log, name_ids(TEST)),
+        learners={"mean": LEARNERS["mean"], **learners},
+        protocols=["sample"],
+        n_repeats=1,
+    )
+
+    (failure,) = board.failures
+    assert failure["reason"].endswith("this model uses the unobserved cells of the whole universe.")
