@@ -100,7 +100,11 @@ class Message(Exception):  # noqa: N818 - warnings are messages too
         return self.render()
 
     def render(
-        self, *, format_argument: ArgumentFormat = format_keyword, for_shell: bool = False
+        self,
+        *,
+        format_argument: ArgumentFormat = format_keyword,
+        for_shell: bool = False,
+        has_remedy: bool = True,
     ) -> str:
         """The problem and the remedy, each argument shown by ``format_argument``.
 
@@ -108,7 +112,7 @@ class Message(Exception):  # noqa: N818 - warnings are messages too
         """
         use_shell_remedy = for_shell and self.shell_remedy is not None
         remedy = self.shell_remedy if use_shell_remedy else self.remedy
-        text = " ".join(part for part in (self.problem, remedy) if part)
+        text = " ".join(part for part in (self.problem, remedy if has_remedy else "") if part)
         shown = _ARGUMENT.sub(lambda match: format_argument(match[1], match[2]), text)
         return "\n".join(map(escape_controls, shown.split("\n")))
 

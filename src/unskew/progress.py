@@ -36,12 +36,10 @@ def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T
     if _is_notebook():
         yield from _count_on_one_line(items, label, total)
         return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not shows_bar():
         yield from _announce_slow(items, label, total)
         return
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -56,8 +54,50 @@ def progress_bar(items: Iterable[T], /, *, label: str, total: int) -> Iterator[T
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield from progress.track(items, total=total, description=label)
+
+
+def shows_bar() -> bool:
+    """Whether standard error is a terminal or a notebook, where one line can be replaced."""
+    if _is_notebook():
+        return True
+    from rich.console import Console
+
+    return Console(stderr=True).is_terminal
+
+
+class StepLines:
+    """A line on standard error for every long step, where no bar can be shown.
+
+    ``label: seed 2 of 10, 33 learners; 5 min so far, about 20 min left``
+    """
+
+    def __init__(self, label: str, total: int, noun: str, *, is_enabled: bool) -> None:
+        self.label, self.total, self.noun, self.is_enabled = label, total, noun, is_enabled
+        self.started_at = perf_counter()
+
+    def start(self, text: str) -> None:
+        """Say what each step does before the first one."""
+        self._print(f"{self.total} {self.noun}{'' if self.total == 1 else 's'}, {text} each")
+
+    def show(self, number: int, text: str) -> None:
+        """Say that a step is done, and estimate the time that is left."""
+        seconds = perf_counter() - self.started_at
+        left = seconds / number * (self.total - number)
+        remaining = f", about {_format_seconds(left)} left" if number < self.total else ""
+        self._print(
+            f"{self.noun} {number} of {self.total}, {text}; {_format_seconds(seconds)} so far"
+            f"{remaining}"
+        )
+
+    def _print(self, text: str) -> None:
+        if self.is_enabled:
+            print(f"{self.label}: {text}", file=sys.stderr, flush=True)
+
+
+def _format_seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _announce_slow(items: Iterable[T], label: str, total: int) -> Iterator[T]:

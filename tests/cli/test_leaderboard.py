@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from click.testing import CliRunner
 
 import unskew
 from unskew.cli import main
+from unskew.model_selection.learners import TrialSetup
 
 WORLD = unskew.simulate(n_users=40, n_items=30, density=0.25, alpha=0.6, random_state=3)
 SIZE = ["--universe", "40x30"]
@@ -77,3 +80,41 @@ def test_wrong_usage(arguments: list[str], message: str) -> None:
 
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_without_a_terminal_there_is_a_line_after_each_seed(files: tuple[str, str]) -> None:
+    log, test = files
+    command = ["leaderboard", log, "--test", test, *SIZE, *FEW[:4], "--seeds", "2"]
+    shown = CliRunner().invoke(main, command)
+    silent = CliRunner().invoke(main, [*command, "-q"])
+
+    lines = [line for line in shown.stderr.splitlines() if line.startswith("leaderboard: ")]
+    assert lines[0] == "leaderboard: 2 seeds, 2 learners each"
+    assert re.fullmatch(
+        r"leaderboard: seed 1 of 2, 2 of 2 learners; \d+ s so far, about \d+ s left", lines[1]
+    )
+    assert re.fullmatch(r"leaderboard: seed 2 of 2, 2 of 2 learners; \d+ s so far", lines[2])
+    assert "leaderboard:" not in silent.stderr
+
+
+def test_an_interrupt_prints_and_writes_the_finished_seeds(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, seeds = TrialSetup.run, []
+
+    def interrupt(setup: TrialSetup, learners: Any) -> Any:
+        seeds.append(setup.random_state)
+        if len(seeds) > 1:
+            raise KeyboardInterrupt
+        return run(setup, learners)
+
+    monkeypatch.setattr(TrialSetup, "run", interrupt)
+    log, test = files
+    page = tmp_path / "page.html"
+    command = ["leaderboard", log, "--test", test, *SIZE, *FEW[:4], "--seeds", "3"]
+    result = CliRunner().invoke(main, [*command, "-o", str(page)])
+
+    assert result.exit_code == 1
+    assert "Aborted!" in result.stderr
+    assert "1 of 3 seeds" in result.stdout
+    assert "After 1 of 3 seeds" in page.read_text()

@@ -16,9 +16,8 @@ from unskew.errors import BadPropensityError, UnknownNameError, UsageError
 from unskew.estimators.estimate import Estimate
 from unskew.model_selection.grids import L2, OFFSETS, WRITTEN
 from unskew.model_selection.leaderboard import (
-    BEST,
     BEST_CONSTANT,
-    TIED,
+    LeaderboardInterrupted,
     compare_with_best,
     rank_learners,
     summarize_trials,
@@ -30,6 +29,7 @@ from unskew.model_selection.protocols import (
     RandomTestData,
     check_propensity_matrix,
 )
+from unskew.model_selection.verdicts import BEST, TIED, join_failures, write_headline
 from unskew.models import RECOMMENDERS
 from unskew.models.baselines import GlobalMean, OffsetsOnly
 from unskew.models.factor_recommender import FactorRecommender
@@ -176,7 +176,10 @@ def test_warnings_about_propensities_are_counted_once() -> None:
 def test_how_a_leaderboard_shows_itself(board: Any) -> None:
     text, record = repr(board), json.loads(board.to_json())
 
-    assert "* best, = tied with the best: paired by user" in text
+    assert (
+        "= its difference to the least may be zero, which does not say that it is as good" in text
+    )
+    assert "paired by user" in text
     assert f"grids written down on {WRITTEN}" in text
     assert record["kind"] == "leaderboard"
     assert list(record["protocols"]) == list(PROTOCOLS)
@@ -358,3 +361,154 @@ def test_a_wrong_value_in_a_propensity_matrix_is_named() -> None:
         check_propensity_matrix(matrix)
     with pytest.raises(BadPropensityError, match=r"got shape \(4,\)"):
         check_propensity_matrix(np.full(4, 0.5))
+
+
+UNOBSERVED_CELLS = ("HL-MNAR", "CPT-v", "Logit-vd")
+"""Learners that read the unobserved cells of the whole universe."""
+
+
+def name_ids(ratings: Ratings, rows: Any = slice(None), **options: Any) -> Ratings:
+    """The rows with text for ids, which lists only the users and items that they have."""
+    users = [f"u{code}" for code in ratings.user[rows]]
+    items = [f"i{code}" for code in ratings.item[rows]]
+    return Ratings.from_arrays(users, items, ratings.rating[rows], **options)
+
+
+def test_users_and_items_without_an_id_do_not_drop_a_learner() -> None:
+    """Two users are in the test alone, two users and three items nowhere."""
+    is_kept = WORLD.log.user < 58
+    log = name_ids(WORLD.log, is_kept, universe=(62, 43))
+    data = RandomTestData(log, name_ids(TEST), WORLD.propensities.values[is_kept])
+    learners = {name: replace(find_learners()[name], grid=None) for name in UNOBSERVED_CELLS}
+
+    board = rank_learners(data, learners=learners, protocols=["clean", "leaky"], n_repeats=1)
+
+    assert not board.failures
+    assert (data.log.n_users, data.log.n_items) == (62, 43)
+    assert set(data.log.users[58:60]) == {"u58", "u59"}
+    assert data.log.users[-1] == "user without an id, 62"
+    assert np.array_equal(data.is_logged(), DATA.is_logged() & (TEST.user < 58))
+
+
+def test_a_fitted_model_of_propensities_knows_listed_users_only() -> None:
+    log = name_ids(WORLD.log, universe=(62, 43))
+    model = unskew.propensity.PopularityPropensity().fit(log)
+    data = RandomTestData(log, name_ids(TEST), model)
+
+    assert np.array_equal(data.propensities.values, model.predict(log).values)  # type: ignore[union-attr]
+    assert len(data.log.users) == 62
+
+
+@pytest.mark.parametrize("universe", [(59, 40), (60, 500), None])
+def test_a_universe_that_cannot_be_filled_up_is_left_alone(universe: Any) -> None:
+    """No room for the users of the test, too many empty items, and an unknown universe."""
+    log = name_ids(WORLD.log, WORLD.log.user < 58, universe=universe)
+
+    assert RandomTestData(log, name_ids(TEST)).log is log
+
+
+def test_a_reason_has_no_advice_about_arguments_of_a_fit() -> None:
+    log = name_ids(WORLD.log, universe=(60, 500))
+    learners = {"HL-MNAR": Learner(find_learners()["HL-MNAR"].model)}
+    board = rank_learners(
+        RandomTestData(log, name_ids(TEST)),
+        learners={"mean": LEARNERS["mean"], **learners},
+        protocols=["sample"],
+        n_repeats=1,
+    )
+
+    (failure,) = board.failures
+    assert failure["reason"].endswith("this model uses the unobserved cells of the whole universe.")
+
+
+def make_record(rows: list[tuple[str, float, str]], **changes: Any) -> dict[str, Any]:
+    """The record of a leaderboard with these learners, means and verdicts."""
+    described = [
+        {"protocol": "clean", "metric": "mse", "learner": name, "mean": mean, "verdict": verdict}
+        for name, mean, verdict in rows
+    ]
+    record = {"rows": described, "data": "log.csv", "failures": [], "n_repeats": 10}
+    return record | {"n_planned": 10, "paired_by": "user"} | changes
+
+
+RANKED = [
+    ("DR-V2", 0.8810, "best"),
+    ("IPS-V2", 0.8815, "worse"),
+    ("MF", 0.8821, "worse"),
+    ("StableDR", 0.883, "tied"),
+    ("MF, naive", 0.935, "tied"),
+    ("Mean", 1.2, "worse"),
+]
+
+
+def headline_of(record: dict[str, Any]) -> str:
+    return "".join(text for text, _ in write_headline(record))
+
+
+def test_the_headline_names_learners_that_are_hardly_behind_and_says_what_a_tie_is() -> None:
+    assert headline_of(make_record(RANKED)) == (
+        "Of 6 learners on log.csv, DR-V2 has the least MSE, 0.881. "
+        "Behind by less than 0.002: IPS-V2 (0.881) and MF (0.882). Not told from it, which does "
+        "not say that they are as good: StableDR (0.883) and MF, naive (0.935)."
+    )
+
+
+def test_the_headline_is_sorted_by_error_and_short() -> None:
+    ties = [(f"tie {n}", 0.8811 + n / 100, "tied") for n in range(6)]
+    text = headline_of(make_record([RANKED[0], *ties, ("MF", 0.8821, "worse")]))
+
+    assert text.index("tie 0") < text.index("Behind by less than 0.002: MF (0.882)")
+    assert "tie 2 (0.901) and 3 others (up to 0.931)." in text
+
+
+def test_the_headline_names_omitted_learners_and_why() -> None:
+    failures = [
+        {"protocol": protocol, "learner": name, "reason": "too few users."}
+        for name in ("HL-MNAR", "CPT-v")
+        for protocol in ("clean", "leaky")
+    ]
+    text = headline_of(make_record(RANKED[:1], failures=failures))
+
+    assert text.endswith("0.881. Without a number: HL-MNAR and CPT-v (too few users).")
+    assert join_failures(failures) == [(["HL-MNAR", "CPT-v"], "clean and leaky", "too few users.")]
+
+
+def test_one_seed_does_not_show_how_settings_vary() -> None:
+    learners = {"mean": LEARNERS["mean"]}
+    board = rank_learners(DATA, learners=learners, protocols=["clean"], n_repeats=1)
+
+    assert "with 1 seed the numbers do not show how chosen settings vary" in repr(board)
+    assert board.headline in repr(board)
+
+
+def interrupt_after(n_seeds: int) -> LeaderboardData:
+    """A world whose next draw is an interrupt."""
+    seeds: list[int] = []
+
+    def draw(seed: int) -> RandomTestData:
+        seeds.append(seed)
+        if len(seeds) > n_seeds:
+            raise KeyboardInterrupt
+        return DATA
+
+    return LeaderboardData("log.csv", draw, is_redrawn=True)
+
+
+def test_an_interrupt_keeps_the_finished_seeds() -> None:
+    learners = {"mean": LEARNERS["mean"]}
+    with pytest.raises(LeaderboardInterrupted, match="interrupted after 2 of 5 seeds") as caught:
+        rank_learners(interrupt_after(2), learners=learners, protocols=["clean"], n_repeats=5)
+
+    board = caught.value.leaderboard
+    assert (board.n_repeats, board.n_planned) == (2, 5)
+    assert board.headline.startswith("After 2 of 5 seeds: of 1 learner on log.csv, mean has")
+    assert "the run was interrupted: every number is of 2 of 5 seeds" in repr(board)
+    assert set(board.to_columns()["seeds"]) == {"2 of 5"}
+
+
+def test_an_interrupt_of_the_first_seed_has_no_table() -> None:
+    learners = {"mean": LEARNERS["mean"]}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        rank_learners(interrupt_after(0), learners=learners, protocols=["clean"], n_repeats=5)
+
+    assert not isinstance(caught.value, LeaderboardInterrupted)

@@ -862,13 +862,25 @@ def test_a_leaderboard_names_ties_failures_and_the_leaky_protocol(made: dict[str
     failure = {"protocol": "paper", "learner": "m", "reason": "no weights"}
     page = build_page(record | {"failures": [failure]})
 
-    assert f"cannot be told from {rows[1]['learner']}." in page.title
+    assert f"not say that they are as good: {rows[1]['learner']}" in page.title
+    assert "Without a number: m (no weights)." in page.title
+    assert any(text.startswith("With 2 seeds the numbers do not show") for text in page.warnings)
     assert any("leaky uses the test" in text for text in page.warnings)
     assert "m has no number under paper: No weights." in page.warnings
     assert page.sections[0].tables[0].rows[0][1].text.endswith("*")
     rows[1]["verdict"] = "worse"
     assert "has the least MSE" in build_page(record).title
-    assert "cannot be told" not in build_page(record).title
+    assert "Not told" not in build_page(record).title
+
+
+def test_the_page_of_an_interrupted_leaderboard_counts_its_seeds(made: dict[str, Any]) -> None:
+    record = record_of(made["leaderboard"])
+    page = build_page(record | {"n_planned": 7})
+
+    assert page.title.startswith("After 2 of 7 seeds: of 2 learners on data, ")
+    assert "The run was interrupted: every number is of 2 of 7 seeds." in page.warnings
+    assert ("2 of 7", "seeds") in [(tile.value, tile.label) for tile in page.tiles]
+    assert "MSE after 2 of 7 seeds" in page.sections[0].tables[0].caption
 
 
 def test_a_comparison_of_learners_names_those_that_failed(made: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ import click
 
 from unskew.cli import options
 from unskew.cli.printing import (
-    is_progress_shown,
     open_console,
     print_paragraph,
     print_table,
@@ -74,8 +73,9 @@ def leaderboard(
 
     DATA is a name of the list below, or the file of a log. A log needs --test, a file with ratings
     of cells that were drawn uniformly at random. All learners choose their settings from the same
-    grids of penalties and offsets. Learners that cannot be told from the best are shown as ties.
-    Ten seeds on Coat take less than half an hour on two processors.
+    grids of penalties and offsets. Learners that cannot be told from the best are marked with =,
+    which does not say that they are as good. Ten seeds on Coat take less than half an hour on two
+    processors. Ctrl-C prints and writes the numbers of the seeds that are finished.
 
     \b
     Protocols:
@@ -93,15 +93,23 @@ def leaderboard(
       unskew leaderboard simulation --seeds 3
       unskew leaderboard log.csv --test random.csv --propensity p --json
     """  # noqa: D301
+    from unskew.model_selection.leaderboard import LeaderboardInterrupted
     from unskew.workflows.training import rank_all_learners
 
-    board = rank_all_learners(_open_data(request, path), request, verbose=is_progress_shown(quiet))
-    if output is not None:
-        write_columns(board.to_columns(), output, quiet=quiet, to_json=board.to_json)
-    if as_json:
-        click.echo(board.to_json())
-    elif output != "-":
-        _print_board(board)
+    def show(board: Leaderboard) -> None:
+        if output is not None:
+            write_columns(board.to_columns(), output, quiet=quiet, to_json=board.to_json)
+        if as_json:
+            click.echo(board.to_json())
+        elif output != "-":
+            _print_board(board)
+
+    data = _open_data(request, path)
+    try:
+        show(rank_all_learners(data, request, verbose=not quiet))
+    except LeaderboardInterrupted as interrupt:
+        show(interrupt.leaderboard)
+        raise
 
 
 def _open_data(request: LeaderboardRequest, path: str | None) -> LeaderboardData:
@@ -122,8 +130,12 @@ def _open_data(request: LeaderboardRequest, path: str | None) -> LeaderboardData
 
 
 def _print_board(board: Leaderboard) -> None:
+    from unskew.model_selection.verdicts import format_seeds
+
     console = open_console()
-    title = f"Leaderboard: {board.data}"
+    seeds = format_seeds(board.to_record())
+    title = f"Leaderboard: {board.data}, {seeds}"
+    print_paragraph(console, board.headline)
     print_table(console, board.errors_by_protocol(), title=title)
     for text in board.notes():
         print_paragraph(console, text)

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, TypeAlias
 
@@ -35,7 +36,21 @@ from unskew.model_selection.protocols import (
     Protocol,
     RandomTestData,
 )
-from unskew.progress import Track, no_progress, progress_bar
+from unskew.model_selection.verdicts import (
+    BASELINE,
+    BEST,
+    MARKS,
+    TIE_MEANING,
+    TIED,
+    WORSE,
+    count_seeds,
+    format_seeds,
+    is_incomplete,
+    join_failures,
+    list_cautions,
+    write_headline,
+)
+from unskew.progress import StepLines, Track, no_progress, progress_bar, shows_bar
 from unskew.settings import (
     Flag,
     Instance,
@@ -45,15 +60,22 @@ from unskew.settings import (
     require_list,
     require_name,
 )
-from unskew.tables import count_noun, join_words
+from unskew.tables import count_noun, escape_controls, join_words
 from unskew.threads import count_threads
 from unskew.types import IntVector, Matrix, RandomState, Vector
 
 Row: TypeAlias = dict[str, Any]
-BEST, TIED, WORSE, BASELINE = "best", "tied", "worse", "knows the test"
 BEST_CONSTANT = "best constant"
-FEW_DRAWS = 5
-"""Of fewer draws, a t-test of all pairs can tell hardly any learners apart."""
+
+
+class LeaderboardInterrupted(KeyboardInterrupt):
+    """Ctrl-C during :func:`rank_learners`, after at least one seed was finished."""
+
+    def __init__(self, leaderboard: Leaderboard) -> None:
+        seeds = format_seeds(leaderboard.to_record())
+        super().__init__(f"interrupted after {seeds}, which `leaderboard` of this exception has")
+        self.leaderboard = leaderboard
+        """The table of the finished seeds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -77,6 +99,16 @@ class Leaderboard(DrawableResult):
     warnings: Sequence[str] = ()
     """About the propensities of some seeds, such as those that were limited to 1."""
     backend: str | None = None
+    n_planned: int | None = None
+    """The number of seeds that were asked for: more than ``n_repeats`` after an interrupt."""
+
+    def __repr__(self) -> str:
+        return f"{escape_controls(self.headline)}\n{DrawableResult.__repr__(self)}"
+
+    @property
+    def headline(self) -> str:
+        """The best learner, those close behind or not told from it, and those without a number."""
+        return "".join(text for text, _ in write_headline(self.to_record()))
 
     def row(self, learner: str, *, protocol: str = "clean", metric: str = "mse") -> Row:
         """The row of one learner, protocol and metric."""
@@ -99,8 +131,14 @@ class Leaderboard(DrawableResult):
         return list(dict.fromkeys(row["protocol"] for row in self.rows))
 
     def to_columns(self) -> dict[str, list[Any]]:
-        """The rows by columns; the chosen settings are text."""
-        return {name: [row[name] for row in self.rows] for name in self.rows[0]}
+        """The rows by columns; the chosen settings are text.
+
+        After an interrupt, a column says how many seeds of how many each number is of.
+        """
+        columns = {name: [row[name] for row in self.rows] for name in self.rows[0]}
+        if is_incomplete(self.to_record()):
+            columns["seeds"] = [count_seeds(self.to_record())] * len(self.rows)
+        return columns
 
     def to_record(self) -> dict[str, Any]:
         """The table, and how it was computed."""
@@ -108,6 +146,7 @@ class Leaderboard(DrawableResult):
             "data": self.data,
             "description": self.description,
             "n_repeats": self.n_repeats,
+            "n_planned": self.n_repeats if self.n_planned is None else self.n_planned,
             "level": self.level,
             "paired_by": self.paired_by,
             "grids_written": self.grids_written,
@@ -141,32 +180,28 @@ class Leaderboard(DrawableResult):
     def notes(self) -> list[str]:
         """What the table means, and which learners have no number."""
         texts = [f"{name}: {PROTOCOLS[name].summary}" for name in self.protocols]
+        record = self.to_record()
         return [
-            f"{self.data}; means over {count_noun(self.n_repeats, 'seed')}; * best, = tied with "
-            f"the best: paired by {self.paired_by}, Holm's p over all pairs of learners is at "
-            f"least {1 - self.level:.2g}",
+            f"{self.data}; means over {format_seeds(record)}; * least error; = its difference to "
+            f"the least may be zero, {TIE_MEANING}: paired by {self.paired_by}, Holm's p over all "
+            f"pairs of learners is at least {1 - self.level:.2g}",
             *texts,
             f"regret: error of what cross-validation chose in {self.protocols[0]!r} minus the "
             f"least error of the grid; grids written down on {self.grids_written}",
             *(
-                f"{row['learner']} under {row['protocol']}: {row['reason']}"
-                for row in self.failures
+                f"{join_words(learners)} under {protocols}: {reason}"
+                for learners, protocols, reason in join_failures(self.failures)
             ),
             *self.warnings,
-            *_warn_of_few_draws(self.paired_by, self.n_repeats),
+            *list_cautions(record),
         ]
-
-
-def _warn_of_few_draws(paired_by: str, n_draws: int) -> Iterator[str]:
-    if paired_by == "draw" and n_draws < FEW_DRAWS:
-        yield f"with {count_noun(n_draws, 'draw')} only huge differences can be told from chance"
 
 
 def _mark(row: Mapping[str, Any] | None) -> str:
     """An error, with a star for the best learner and an equals sign for its ties."""
     if row is None:
         return ""
-    return f"{row['mean']:.3f}{ {BEST: ' *', TIED: ' ='}.get(row['verdict'], '  ') }"
+    return f"{row['mean']:.3f}{MARKS.get(row['verdict'], '  ')}"
 
 
 def rank_learners(
@@ -202,14 +237,21 @@ def rank_learners(
     metrics
         ``mse`` and ``mae``. Settings are chosen by ``mse``.
     level
-        Of intervals; learners whose adjusted p-value is at least ``1 - level`` are ties.
+        Of intervals; learners whose adjusted p-value is at least ``1 - level`` are ties: not told
+        from the best, which does not say that they are as good.
     n_threads, verbose
-        As in :func:`unskew.cross_validate`.
+        As in :func:`unskew.cross_validate`. Where no bar can be shown, ``verbose`` prints a line
+        after every seed.
 
     Returns
     -------
     Leaderboard
         A learner that cannot be fitted is listed with the reason, and does not stop the others.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C. If a seed was finished, its attribute ``leaderboard`` has the table so far.
     """
     WholeNumber(least=1)("n_repeats", n_repeats)
     seeds = draw_seeds(random_state, n_repeats)
@@ -228,8 +270,20 @@ def rank_learners(
     first = world.draw(seeds[0])
     chosen_protocols = _choose_protocols(protocols, first)
     contenders = _choose_learners(learners, first)
-    trials = []
-    track: Track = progress_bar if verbose else no_progress
+    trials: list[Trial] = []
+    has_bar = verbose and shows_bar()
+    track: Track = progress_bar if has_bar else no_progress
+    lines = StepLines("leaderboard", n_repeats, "seed", is_enabled=verbose and not has_bar)
+    summarize = partial(
+        summarize_trials,
+        trials,
+        world,
+        chosen_protocols,
+        learners=list(contenders),
+        metrics=chosen_metrics,
+        level=level,
+        n_planned=n_repeats,
+    )
     jobs = _run_trials(
         world,
         first,
@@ -239,17 +293,18 @@ def rank_learners(
         seeds,
         n_threads,
     )
-    for is_last, trial in track(jobs, label="leaderboard", total=n_repeats * len(contenders)):
-        if is_last:
-            trials.append(trial)
-    return summarize_trials(
-        trials,
-        world,
-        chosen_protocols,
-        learners=list(contenders),
-        metrics=chosen_metrics,
-        level=level,
-    )
+    lines.start(count_noun(len(contenders), "learner"))
+    try:
+        for is_last, trial in track(jobs, label="leaderboard", total=n_repeats * len(contenders)):
+            if is_last:
+                trials.append(trial)
+                n_fitted = len({name for _, name in trial.fits})
+                lines.show(len(trials), f"{n_fitted} of {count_noun(len(contenders), 'learner')}")
+    except KeyboardInterrupt:
+        if not trials:
+            raise
+        raise LeaderboardInterrupted(summarize()) from None
+    return summarize()
 
 
 def _run_trials(
@@ -339,6 +394,7 @@ def summarize_trials(
     learners: Sequence[str],
     metrics: Sequence[str],
     level: float = 0.95,
+    n_planned: int | None = None,
 ) -> Leaderboard:
     """Means, paired intervals and ties over the seeds of finished trials."""
     reasons = {key: text for trial in trials for key, text in trial.failures.items()}
@@ -364,6 +420,7 @@ def summarize_trials(
         world.description,
         world.published,
         warnings=_count_warnings(trials),
+        n_planned=n_planned,
     )
 
 

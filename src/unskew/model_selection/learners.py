@@ -180,7 +180,8 @@ class Trial:
     fits: Mapping[tuple[str, str], LearnerTrial]
     """By protocol and learner."""
     failures: Mapping[tuple[str, str], str]
-    """By protocol and learner: why there is no fit."""
+    """By protocol and learner: why there is no fit. What an error advises is left out: it is about
+    arguments of ``fit``, which a leaderboard does not have."""
     warnings: tuple[str, ...] = ()
     """Of the propensities that the protocols prescribe."""
 
@@ -215,7 +216,8 @@ class TrialSetup:
                         trials = dict(self._fit(learner, propensities, group, tested))
                     fits |= {(protocol, name): trial for protocol, trial in trials.items()}
                 except UnskewError as error:
-                    failures |= {(each.name, name): str(error).splitlines()[0] for each in group}
+                    reason = error.render(has_remedy=False).splitlines()[0]
+                    failures |= {(each.name, name): reason for each in group}
             yield Trial(seed, self.data.test, tested, fits, failures, texts)
 
     def _fit(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from unskew.data.cells import cell_numbers, is_among, observed_cells
 from unskew.data.checks import float_array
-from unskew.data.ids import find_codes
+from unskew.data.ids import Ids, find_codes, object_array
 from unskew.data.propensities import PropensitiesLike, as_propensities
 from unskew.data.ratings import Ratings, require_log
 from unskew.errors import BadPropensityError, UsageError
@@ -21,6 +21,9 @@ from unskew.types import BoolVector, Matrix
 
 SAMPLE_SHARE = 0.05
 """The share of the random test whose ratings naive Bayes is given."""
+MAX_GROWTH = 10
+"""A universe with more than this many times the cells of the listed ids is not filled up: with few
+ratings and very many empty rows, learners that read every cell would not finish."""
 SettingsChoice: TypeAlias = Literal["cross-validation", "defaults", "test"]
 
 
@@ -98,7 +101,12 @@ def check_propensity_matrix(values: object) -> Matrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomTestData:
-    """A log, and ratings of cells that were drawn uniformly at random."""
+    """A log, and ratings of cells that were drawn uniformly at random.
+
+    If the log states a universe with more users or items than it lists, it gets the ids that only
+    the test has, and rows without an id for the others, so that learners that read unobserved
+    cells have the whole universe. Users without ratings are exchangeable, and so are items.
+    """
 
     log: Ratings
     test: Ratings
@@ -116,6 +124,12 @@ class RandomTestData:
             matrix = check_propensity_matrix(self.propensity_matrix)
             as_propensities(self.log, matrix)
             object.__setattr__(self, "propensity_matrix", matrix)
+            return  # its rows and columns are the users and items that the log lists
+        log = list_whole_universe(self.log, self.test)
+        if log is not self.log and self.propensities is not None:
+            values = as_propensities(self.log, self.propensities)
+            object.__setattr__(self, "propensities", values)
+        object.__setattr__(self, "log", log)
 
     def is_logged(self) -> BoolVector:
         """Which test cells are also in the log."""
@@ -148,6 +162,39 @@ class RandomTestData:
             return self.propensities
         sample = self.test.rating[self.is_sampled(random_state)]
         return NaiveBayesPropensity(smoothing=1.0).fit(self.log, mcar=sample)
+
+
+def list_whole_universe(log: Ratings, test: Ratings) -> Ratings:
+    """The log with a row for each user and item of its universe.
+
+    The ids are those of the log, then those that only the test has, then labels. The log itself is
+    returned if it lists all, if the test has more ids than there is room for, or if the universe
+    has more than ``MAX_GROWTH`` times as many cells.
+    """
+    universe = log.universe
+    if universe is None or (universe.n_users, universe.n_items) == (log.n_users, log.n_items):
+        return log
+    users, items = _unite(log.users, test.users), _unite(log.items, test.items)
+    has_room = len(users) <= universe.n_users and len(items) <= universe.n_items
+    growth = universe.n_users * universe.n_items / (len(users) * len(items))
+    if not has_room or growth > MAX_GROWTH:
+        return log
+    return replace(
+        log,
+        users=_fill_up(users, universe.n_users, "user"),
+        items=_fill_up(items, universe.n_items, "item"),
+    )
+
+
+def _unite(ids: Ids, others: Ids) -> Ids:
+    new = others[find_codes(others, ids) < 0]
+    return object_array([*ids.tolist(), *new.tolist()]) if new.size else ids
+
+
+def _fill_up(ids: Ids, size: int, kind: str) -> Ids:
+    """The ids, and labels for those that nobody listed."""
+    labels = [f"{kind} without an id, {number}" for number in range(len(ids) + 1, size + 1)]
+    return object_array([*ids.tolist(), *labels]) if labels else ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unskew.metrics import metric_label
-from unskew.model_selection.leaderboard import BASELINE, BEST, FEW_DRAWS, TIED
+from unskew.model_selection.verdicts import (
+    BASELINE,
+    BEST,
+    MARKS,
+    TIE_MEANING,
+    TIED,
+    count_seeds,
+    format_seeds,
+    is_incomplete,
+    join_failures,
+    list_cautions,
+    write_headline,
+)
 from unskew.report import PAGES
 from unskew.report.charts import (
     CORRECTED,
@@ -27,7 +39,7 @@ from unskew.report.text import (
     select,
     to_sentence,
 )
-from unskew.tables import count_noun, join_words
+from unskew.tables import join_words
 
 CHOICE = (
     "What four-fold cross-validation on the log chose, and its regret: the error on the test minus "
@@ -39,31 +51,31 @@ PUBLISHED = (
     "Numbers of the literature, as printed, and the least errors of this leaderboard. They are "
     "comparable only with the protocol that they follow."
 )
-LOOKS = {"best, or tied with it": CORRECTED, "worse, or knows the test": OBSERVED}
+LOOKS = {"best, or not told from it": CORRECTED, "worse, or knows the test": OBSERVED}
 
 
 @PAGES.declare(
     "leaderboard",
     label="Leaderboard",
-    summary="Which learners are best on a random test, under every protocol, and which are tied.",
+    summary="Which learner is best on a random test, under every protocol, and what stays open.",
 )
 def build_leaderboard_page(record: Record) -> Page:
     protocol, metric = record["rows"][0]["protocol"], record["rows"][0]["metric"]
     rows = _select_ranked(record, protocol, metric)
     best, name = rows[0], metric_label(metric)
-    ties = [row["learner"] for row in rows if row["verdict"] == TIED]
+    n_ties = sum(row["verdict"] == TIED for row in rows)
     regrets = [row["regret"] for row in rows if row["regret"] is not None]
     tiles = [
         Tile(format_number(best["mean"], 3), f"best {name}, {protocol}", best["learner"]),
-        Tile(str(len(ties)), "tied with the best", "by paired tests, corrected for all pairs"),
+        Tile(str(n_ties), "not told from the best", TIE_MEANING.replace("it is", "they are")),
         Tile(str(len(rows)), "learners"),
-        Tile(str(record["n_repeats"]), "seeds"),
+        Tile(count_seeds(record), "seeds"),
     ]
     if regrets:
         mean = sum(regrets) / len(regrets)
         tiles.insert(2, Tile(format_number(mean, 3), "mean regret of cross-validation"))
     return Page(
-        _write_headline(rows, ties, name, record),
+        write_headline(record),
         f"{record['description']} Least mean error first; brackets are {record['level']:.0%} "
         f"intervals, and differences are paired by {record['paired_by']}.",
         tuple(tiles),
@@ -72,26 +84,10 @@ def build_leaderboard_page(record: Record) -> Page:
         (
             ("data", record["data"]),
             ("grids written down on", record["grids_written"]),
-            ("seeds", str(record["n_repeats"])),
+            ("seeds", count_seeds(record)),
             ("sample of the intervals", f"{record['paired_by']}s"),
             ("p-values", "corrected by Holm's method for all pairs of learners"),
         ),
-    )
-
-
-def _write_headline(
-    rows: Rows, ties: list[str], name: str, record: Record
-) -> tuple[tuple[str, bool], ...]:
-    best = rows[0]
-    opening = (f"Of {count_noun(len(rows), 'learner')} on {record['data']}, ", False)
-    if not ties:
-        text = f"{best['learner']} has the least {name}: {format_number(best['mean'], 3)}."
-        return (opening, (text, True))
-    shown = ties if len(ties) <= 3 else [*ties[:2], f"{len(ties) - 2} others"]
-    return (
-        opening,
-        (f"{best['learner']} has the least {name}, {format_number(best['mean'], 3)}", True),
-        (f", but it cannot be told from {join_words(shown)}.", False),
     )
 
 
@@ -108,12 +104,11 @@ def _list_warnings(record: Record) -> Iterator[str]:
             "is shown to compare with published numbers, not to choose a learner."
         )
     yield from record["warnings"]
-    if record["paired_by"] == "draw" and record["n_repeats"] < FEW_DRAWS:
-        draws = count_noun(record["n_repeats"], "draw")
-        yield f"With {draws} only huge differences can be told from chance: ties mean little."
-    for failure in record["failures"]:
-        text = to_sentence(failure["reason"])
-        yield f"{failure['learner']} has no number under {failure['protocol']}: {text}"
+    yield from map(to_sentence, list_cautions(record))
+    for learners, protocols, reason in join_failures(record["failures"]):
+        verb = "has" if len(learners) == 1 else "have"
+        text = to_sentence(reason)
+        yield f"{join_words(learners)} {verb} no number under {protocols}: {text}"
 
 
 def _build_sections(record: Record) -> Iterator[Section]:
@@ -148,21 +143,22 @@ def _list_best(record: Record) -> Iterator[Record]:
 
 
 def _compare_protocols(record: Record, metric: str) -> PageTable:
-    """Errors of every learner under every protocol; * is the best and = is tied with it."""
+    """Errors of every learner under every protocol; * is the best, = is not told from it."""
     rows = select(record["rows"], {"metric": metric})
     learners = list(dict.fromkeys(row["learner"] for row in rows))
     by_name = {(row["learner"], row["protocol"]): row for row in rows}
-    marks = {BEST: " *", TIED: " ="}
     columns: dict[str, list[object]] = {"learner": list(learners)}
     for protocol in record["protocols"]:
         cells = [by_name.get((learner, protocol)) for learner in learners]
         columns[protocol] = [
             None
             if cell is None
-            else f"{format_number(cell['mean'], 3)}{marks.get(cell['verdict'], '')}"
+            else f"{format_number(cell['mean'], 3)}{MARKS.get(cell['verdict'], '')}"
             for cell in cells
         ]
-    return make_table(f"{metric_label(metric)}; * best, = tied with the best", columns)
+    seeds = f" after {format_seeds(record)}" if is_incomplete(record) else ""
+    legend = f"* best, = not told from the best, {TIE_MEANING}"
+    return make_table(f"{metric_label(metric)}{seeds}; {legend}", columns)
 
 
 def _draw_errors(rows: Rows, metric: str) -> Chart:
