@@ -53,6 +53,7 @@ from unskew.evaluation.predictions import (
 from unskew.evaluation.reliability import find_transform_effect
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.sequence import describe_sequence, estimate_sequences, plan_sequence
+from unskew.evaluation.training_overlap import find_training_overlap
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import (
     Delta,
@@ -237,6 +238,9 @@ def evaluate(
         planned_size = plan_sequence(sequence, planned_size, chosen_estimators, cells)
 
     readers = read_models(models, log, tested.rows, engine=engine, position=position)
+    training_overlap = find_training_overlap(
+        models, tested.log, is_random_test=any(each.needs_random_test for each in chosen_estimators)
+    )
     if not any(estimator.imputes for estimator in chosen_estimators):
         imputation = None
     deltas, notes = _measure_deltas(
@@ -281,6 +285,7 @@ def evaluate(
             *notes,
         ),
         relevance_threshold=relevance_threshold,
+        training_overlap=training_overlap,
     )
     result.warn()
     return result
