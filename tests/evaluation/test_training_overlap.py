@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def warned(call: Any, *arguments: Any, **options: Any) -> tuple[Any, list[str]]:
     return result, [str(each.message) for each in about]
 
 
-def test_a_model_on_its_own_log_is_named_once_with_the_remedy() -> None:
+def test_a_model_on_its_own_log_is_named_once_with_the_remedy(tmp_path: Path) -> None:
     n = len(TRAIN)
     models = {"mf": MF, "mean": np.full(n, 3.0)}
     result, (text,) = warned(unskew.evaluate, TRAIN, models, propensities=WORLD.propensities)
@@ -56,6 +57,7 @@ def test_a_model_on_its_own_log_is_named_once_with_the_remedy() -> None:
     assert result.training_overlap == TrainingOverlap(n, {"mf": n})
     assert text in result.to_record()["warnings"]
     assert repr(result).count(text) == 1
+    assert result.to_html(tmp_path / "page.html").read_text().count("trained on") == 1
     varied, texts = warned(unskew.sensitivity, result)
     assert texts == []
     assert text.partition(". ")[0] in varied.notes

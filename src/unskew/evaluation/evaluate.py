@@ -116,6 +116,8 @@ def evaluate(
         Ranking metrics need the position among all items: a matrix, a model, a callable, a frame
         of the predictions of all items for each logged user, or a frame with positions (see
         ``position``).
+        Hold ratings out with :func:`unskew.split`: a model looks better than it is on cells that
+        it was fitted to. Models of unskew know these cells, and there is a warning.
     propensities
         The probability with which each logged cell was observed: values in the order of the log, a
         matrix as for predictions, or a fitted propensity model. If the log is a part made by
