@@ -230,7 +230,8 @@ def test_a_model_judged_on_its_own_log_or_on_strangers_says_so() -> None:
     others = fine("evaluate", "others.csv", "--predictions", "m.unskew", "--universe", "log")
 
     n = len(Path("log.csv").read_text().splitlines()) - 1
-    assert f"model 'm' was trained on {n:,} of the {n:,} cells of this log" in own.stderr
+    assert own.stderr.count(f"model 'm' was trained on {n:,} of the {n:,} tested cells") == 1
+    assert "Hold ratings out: train models on the first part of `unskew split`" in own.stderr
     assert (
         "model 'm' was not trained on 1 of the log's users and 1 of the log's items"
         in others.stderr
@@ -240,6 +241,22 @@ def test_a_model_judged_on_its_own_log_or_on_strangers_says_so() -> None:
     )
     strangers = fine("evaluate", "others.csv", "--predictions", "m.unskew", "--universe", "log")
     assert "not trained on 1 of the log's users. For them" in strangers.stderr
+
+
+def test_groups_of_the_training_log_are_warned_of_once() -> None:
+    own = fine(
+        *("evaluate", "log.csv", "--predictions", trained(), "--universe", "log", "--by", "half"),
+        *("--json", "-o", "groups.html"),
+    )
+
+    n = len(Path("log.csv").read_text().splitlines()) - 1
+    assert own.stderr.count("was trained on") == 1
+    assert f"model 'm' was trained on {n:,} of the {n:,} tested cells" in own.stderr
+    for group in json.loads(own.stdout)["groups"]:
+        size = group["n_observed"]
+        text = f"model 'm' was trained on {size:,} of the {size:,} tested cells"
+        assert sum(text in each for each in group["warnings"]) == 1
+    assert Path("groups.html").read_text().count("was trained on") == 2
 
 
 def test_several_metrics_may_share_one_option() -> None:

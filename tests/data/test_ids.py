@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from unskew.data.ids import (
     Ids,
     as_ids,
+    as_listed_ids,
     check_id_list,
     encode,
     encode_with,
@@ -22,7 +23,7 @@ from unskew.data.ids import (
     format_id,
     missing_ids,
 )
-from unskew.errors import BadRatingError, DuplicateCellError
+from unskew.errors import BadRatingError, DuplicateCellError, UsageError
 
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 ID_KINDS: dict[str, st.SearchStrategy[Any]] = {
@@ -225,6 +226,18 @@ def test_ids_must_form_one_column() -> None:
         match=r"must be a one-dimensional array of ids; got an array of shape \(2, 1\)",
     ):
         as_ids(np.ones((2, 1)))
+
+
+@pytest.mark.parametrize("single", ["SKU1", 7, np.str_("SKU1"), np.array("SKU1"), b"SKU1"])
+def test_a_single_id_is_not_a_list_of_ids(single: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"users must be a list of ids; got the single id"
+    ) as found:
+        as_listed_ids(single, "users")
+
+    assert found.value.parameter == "users"
+    shown = single.tolist() if isinstance(single, (np.generic, np.ndarray)) else single
+    assert str(found.value).endswith(f"Pass a list: users=[{shown!r}].")
 
 
 def test_dates_of_one_type_come_back_as_dates() -> None:

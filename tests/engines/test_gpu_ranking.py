@@ -148,6 +148,7 @@ def test_equal_scores_come_in_the_order_of_the_items() -> None:
     assert scores.tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 def test_an_evaluation_ranks_with_the_engine() -> None:
     world = unskew.simulate(60, 40, density=0.2, alpha=0.6, random_state=0)
     log, propensities = world.log, world.propensities

@@ -10,7 +10,6 @@ import unskew
 from unskew.data.ratings import Ratings
 from unskew.errors import BadPredictionError, UnskewWarning, UsageError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*test ratings are also in the training log")
 N_USERS, N_ITEMS = 12, 9
 RNG = np.random.default_rng(3)
 TRUTH = RNG.integers(0, 2, size=(N_USERS, N_ITEMS)).astype(float)
@@ -110,7 +109,7 @@ def test_the_result_counts_cells_that_left_the_test() -> None:
 
     assert result.notes == (
         "1 user of the test has no training rating",
-        f"{len(TRAIN)} logged cells left the test: not among the candidates",
+        f"{len(TRAIN)} logged cells left the test: not among the candidates (all in `exclude`)",
     )
     assert result.n_observed == len(LOG) - len(TRAIN)
     assert f"with {len(LOG) - len(TRAIN)} candidates" in repr(result)
@@ -171,10 +170,6 @@ def timed(users: list[int], items: list[int], times: list[int]) -> Ratings:
 
 
 LEAKS = {
-    "shared": (
-        timed([0, 1], [0, 1], [1, 2]), timed([0, 2, 1, 1], [0, 1, 0, 2], [3, 4, 5, 6]),
-        r"1 of 4 test ratings are also in the training log; the first is row 0 \(user 0, item 0\)",
-    ),
     "early": (
         timed([0, 1], [0, 1], [1, 5]), timed([0, 2], [1, 0], [4, 6]),
         "1 of 2 test ratings are older than the latest training rating",
@@ -191,8 +186,22 @@ LEAKS = {
 def test_evaluate_warns_of_leaks(name: str) -> None:
     train, test, message = LEAKS[name]
 
-    with pytest.warns(UnskewWarning, match=message):
+    with pytest.warns(UnskewWarning, match=message) as caught:
         unskew.evaluate(test, np.zeros(len(test)), estimators=["naive"], exclude=train)
+
+    assert caught[0].filename == __file__
+
+
+def test_excluded_ratings_leave_the_test_with_a_note_and_no_warning() -> None:
+    train = Ratings.from_arrays([0, 1], [0, 1], [1.0, 0.0], universe=(4, 5))
+    test = Ratings.from_arrays([0, 2, 1, 1], [0, 1, 0, 2], [1.0, 0.0, 1.0, 0.0], universe=(4, 5))
+
+    result = unskew.evaluate(test, np.zeros(4), estimators=["naive"], exclude=train)
+
+    assert result.n_observed == 3
+    assert (
+        "1 logged cell left the test: not among the candidates (all in `exclude`)" in result.notes
+    )
 
 
 def test_a_random_split_is_no_leak_but_a_note() -> None:

@@ -149,7 +149,6 @@ def test_the_folds_follow_the_random_state_and_the_model_stays_unfitted() -> Non
 
 
 @pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
-@pytest.mark.filterwarnings("ignore:50 of 399 test ratings")  # the log itself is excluded
 @pytest.mark.parametrize("folds", [2, np.arange(len(LOG)) % 2], ids=["number", "by cell"])
 def test_excluded_cells_have_no_fold(folds: Any) -> None:
     result = judge(OffsetsOnly(l2=5.0), folds=folds, exclude=LOG.take(np.arange(50)))

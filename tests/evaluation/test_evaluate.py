@@ -621,6 +621,7 @@ def test_a_small_spread_that_is_real_stays_with_all_its_digits() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 def test_scores_that_only_rank_are_not_compared_with_ratings_in_silence() -> None:
     model = WeightedFactorization(2, tol=0.1).fit(LOG)
 
@@ -633,6 +634,7 @@ def test_scores_that_only_rank_are_not_compared_with_ratings_in_silence() -> Non
     evaluate(LOG, {"w": model}, metrics=["dcg@5"], estimators=["naive"])
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 def test_a_model_of_clicks_is_not_compared_with_stars_in_silence() -> None:
     log = Ratings.from_dense([[5, 1, 4], [1, 5, 2]])
     model = MatrixFactorization(1, relevance_threshold=3).fit(log)

@@ -383,6 +383,20 @@ def test_two_rows_of_a_user_with_one_position_are_named() -> None:
         from_frame(pl.DataFrame(twice), metrics=["mrr"])
 
 
+@pytest.mark.parametrize("metric", ["mrr", "hit_rate@2"])
+def test_two_relevant_cells_with_one_position_are_named_in_memory_too(metric: str) -> None:
+    log = Ratings.from_arrays([0, 0, 0, 1], [0, 1, 2, 0], [1, 1, 0, 1], universe=(2, 4))
+    options: dict[str, Any] = {"propensities": np.full(4, 0.5), "position": "place"}
+
+    def judge(places: list[int]) -> Any:
+        frame = pl.DataFrame({"user": [0, 0, 0, 1], "item": [0, 1, 2, 0], "place": places})
+        return evaluate(log, {"m": frame}, metrics=[metric], universe=(2, 4), **options)
+
+    with pytest.raises(BadPredictionError, match=r"two rows of a user have the same position"):
+        judge([2, 2, 1, 1])
+    assert np.isfinite([risk.estimate for risk in judge([2, 3, 1, 2])]).all()
+
+
 def test_one_user_whose_rows_fill_several_blocks() -> None:
     blocks = [{"user": np.array(codes), "row": np.array(rows)} for codes, rows in BLOCKS]
     cut = [rows["row"].tolist() for rows in table.cut_users(iter(blocks), 2)]

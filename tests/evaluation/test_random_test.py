@@ -161,6 +161,7 @@ def rank(predictions: Any, **options: Any) -> dict[str, float]:
     return {risk.metric: risk.estimate for risk in result}
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 def test_a_model_or_its_scores_and_every_convention() -> None:
     model = MatrixFactorization(1).fit(TEST)
     score = model.predict(TEST.users[TEST.user], TEST.items[TEST.item])

@@ -170,6 +170,7 @@ def test_a_learner_may_have_propensities_of_its_own_and_a_stand_in_for_the_searc
     )
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 def test_rankings_of_the_test_items() -> None:
     metrics = ("logged_ndcg@3", "logged_auc", "logged_user_auc")
     comparison = compare_learners(

@@ -161,6 +161,7 @@ def test_a_saved_baseline_can_be_loaded(tmp_path: Path, model: Any) -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 @pytest.mark.parametrize("model", [GlobalMean(), OffsetsOnly(3.0), Popularity()])
 def test_evaluate_accepts_baselines(model: Any) -> None:
     log = WORLD.log

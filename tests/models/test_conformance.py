@@ -217,6 +217,7 @@ def test_constant_ratings_can_be_learnt_from(case: Case) -> None:
     assert np.isfinite(grid(model)).all()
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 @every_model
 def test_evaluate_takes_it(case: Case, fits: Fit) -> None:
     model = fits(case)

@@ -381,6 +381,7 @@ def test_recommendations_are_the_best_unseen_items() -> None:
     assert np.isnan(model.recommend([-7], k=3, on_unknown="nan").scores).all()
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 def test_evaluate_accepts_the_model_and_its_scorer() -> None:
     model = MatrixFactorization(3, 5.0).fit(LOG, P)
     matrix = np.array(

@@ -41,6 +41,31 @@ def solve_by_hand(
     return np.linalg.solve(normal, design.T @ (weight[rows] * target))
 
 
+def test_a_single_id_is_refused_by_name() -> None:
+    model = MatrixFactorization(1, 2.0).fit(LOG)
+
+    with pytest.raises(UsageError, match=r"users must be a list of ids; got the single id 3\."):
+        model.recommend(3)
+    with pytest.raises(UsageError, match=r"Pass a list: users=\['cust-1'\]"):
+        model.predict("cust-1", "SKU1")
+    with pytest.raises(UsageError, match=r"Pass a list: items=\['SKU1'\]"):
+        model.predict([3], "SKU1")
+    with pytest.raises(UsageError, match=r"Pass a list: candidates=\['SKU1'\]"):
+        model.recommend([3], candidates="SKU1")
+
+
+def test_what_fills_up_a_list_is_told_by_its_scores() -> None:
+    model = MatrixFactorization(1, 2.0).fit(LOG)
+    chosen = LOG.items[:2]
+    found = model.recommend([LOG.users[0]], k=5, candidates=chosen, exclude_seen=False)
+
+    assert np.isfinite(found.scores).tolist() == [[True, True, False, False, False]]
+    assert set(found.items[np.isfinite(found.scores)]) == set(chosen)
+    assert set(found.to_columns()["item_id"]) == set(chosen)
+    assert "np.isfinite(scores)" in str(type(found).__doc__)
+    assert "np.isfinite(scores)" in str(MatrixFactorization.recommend.__doc__)
+
+
 @pytest.mark.parametrize("side", ["user", "item"])
 @pytest.mark.parametrize("l2", ["auto", 2.0])
 @pytest.mark.parametrize("is_naive", [True, False])
@@ -214,6 +239,7 @@ def test_predictions_stay_within_the_ratings_of_the_log() -> None:
     assert best.to_record()["n_clipped"] == best.n_clipped
 
 
+@pytest.mark.filterwarnings("ignore:model .* was trained on")
 @pytest.mark.filterwarnings("ignore::unskew.errors.PropensityWarning")
 def test_evaluation_reads_clipped_predictions_in_all_cells() -> None:
     model = MatrixFactorization(10, 0.01, tol=1e-3).fit(LOG, P)

@@ -61,6 +61,20 @@ def as_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str = "ids") -
     return object_array(listed)
 
 
+def as_listed_ids(values: Sequence[Hashable] | npt.ArrayLike, parameter: str) -> Ids:
+    """``as_ids`` for an argument that takes several ids; an error if it is one id alone."""
+    is_text = isinstance(values, str | bytes)
+    if is_text or getattr(values, "shape", None) == () or not isinstance(values, Iterable):
+        single = values.tolist() if isinstance(values, np.generic | np.ndarray) else values
+        raise UsageError(
+            f"`{parameter}` must be a list of ids; got the single id {describe(single)}.",
+            parameter=parameter,
+            value=single,
+            remedy=f"Pass a list: `{parameter}=[{describe(single)}]`.",
+        )
+    return as_ids(values, parameter)
+
+
 def _is_compact(texts: Sequence[Any]) -> bool:
     """Whether an array that gives each text the room of the longest is not much larger than they.
 

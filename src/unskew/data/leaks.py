@@ -38,9 +38,9 @@ class Leaks(Result):
     split: SplitUnit | None = None
     """How one log was split into the two; None if it was not."""
 
-    def warnings(self) -> Iterator[UnskewWarning]:
-        """What makes the test unfair."""
-        if self.n_shared:
+    def warnings(self, *, is_shared_dropped: bool = False) -> Iterator[UnskewWarning]:
+        """What makes the test unfair; without the shared ratings if they are dropped from it."""
+        if self.n_shared and not is_shared_dropped:
             yield UnskewWarning(
                 f"{self.n_shared:,} of {self.n_test:,} test ratings are also in the training log; "
                 f"the first is {self.first_shared}. A model knows these ratings, so "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike, parse_universe, resolve_universe
-from unskew.errors import UnknownNameError, UnskewWarning, UsageError
+from unskew.errors import UnknownNameError, UnskewWarning, UsageError, warn_caller
 from unskew.estimators.observed import Deltas
 from unskew.estimators.point import Estimator, find_estimator
 from unskew.evaluation.model_set import ModelSet
@@ -175,13 +174,12 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
         if getattr(model, "predicts_ratings", True) is False
     ]
     if rankers:
-        warnings.warn(
+        warn_caller(
             UnskewWarning(
                 f"the scores of {join_words(rankers)} only rank items, but {rating_metrics} "
                 "would compare them with ratings.",
                 remedy="Use a ranking metric, such as dcg@10.",
-            ),
-            stacklevel=3,
+            )
         )
     thresholds = {
         name: getattr(model, "relevance_threshold", None)
@@ -191,13 +189,12 @@ def warn_about_scales(models: Mapping[str, Any], metrics: Sequence[Metric], log:
     thresholds = {name: value for name, value in thresholds.items() if is_finite_number(value)}
     if thresholds and not np.isin(log.rating, (0.0, 1.0)).all():
         name, threshold = next(iter(thresholds.items()))
-        warnings.warn(
+        warn_caller(
             UnskewWarning(
                 f"{name!r} predicts the probability of a rating of {threshold:g} or more: "
                 f"{rating_metrics} would compare it with the ratings themselves.",
                 remedy="Evaluate it on a log whose ratings are 0 and 1.",
-            ),
-            stacklevel=3,
+            )
         )
 
 

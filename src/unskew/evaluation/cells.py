@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -15,7 +14,7 @@ from unskew.data.propensities import Propensities, PropensitiesLike, as_propensi
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe
 from unskew.data.weights import WeightTransform
-from unskew.errors import PropensityWarning, UsageError
+from unskew.errors import PropensityWarning, UsageError, warn_caller
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.observed import Cluster, Clusters, ObservedCells, Resampling
 from unskew.estimators.point import Estimator
@@ -138,8 +137,8 @@ class TestedCells:
     def describe(self, metrics: Sequence[Metric]) -> Iterator[str]:
         """What was left out, in words. Leaks are warnings."""
         if self.leaks is not None:
-            for leak in self.leaks.warnings():
-                warnings.warn(leak, stacklevel=3)
+            for leak in self.leaks.warnings(is_shared_dropped=True):
+                warn_caller(leak)
             yield from self.leaks.notes()
         if self.is_other_users:
             yield "`exclude` has other users than the test, so all items are ranked"
@@ -153,7 +152,12 @@ class TestedCells:
             yield f"no user has more than {count}: the first {longest} places hold all of them"
         n_out = 0 if self.rows is None else int((~self.rows).sum())
         if n_out:
-            yield f"{count_noun(n_out, 'logged cell')} left the test: not among the candidates"
+            n_shared = 0 if self.leaks is None else self.leaks.n_shared
+            reason = "not among the candidates"
+            if n_shared:
+                subject = "all" if n_shared == n_out else f"{n_shared:,}"
+                reason += f" ({subject} in `exclude`)"
+            yield f"{count_noun(n_out, 'logged cell')} left the test: {reason}"
         if self.excluded_share is not None:
             yield "propensities are those of cells outside `exclude`: s P / (1 - r P)"
 
@@ -247,7 +251,7 @@ def summarize_weights(
     if not summary.fits_universe:
         summary = replace(summary, shared_variance=find_shared_variance(cells))
     for warning in summary.warnings():
-        warnings.warn(warning, stacklevel=3)
+        warn_caller(warning)
     return summary
 
 

@@ -53,6 +53,7 @@ from unskew.evaluation.predictions import (
 from unskew.evaluation.reliability import find_transform_effect
 from unskew.evaluation.result import Evaluation
 from unskew.evaluation.sequence import describe_sequence, estimate_sequences, plan_sequence
+from unskew.evaluation.training_overlap import find_training_overlap
 from unskew.evaluation.weight_changes import EvaluationInputs
 from unskew.metrics.metric import (
     Delta,
@@ -115,6 +116,8 @@ def evaluate(
         Ranking metrics need the position among all items: a matrix, a model, a callable, a frame
         of the predictions of all items for each logged user, or a frame with positions (see
         ``position``).
+        Hold ratings out with :func:`unskew.split`: a model looks better than it is on cells that
+        it was fitted to. Models of unskew know these cells, and there is a warning.
     propensities
         The probability with which each logged cell was observed: values in the order of the log, a
         matrix as for predictions, or a fitted propensity model. If the log is a part made by
@@ -237,6 +240,9 @@ def evaluate(
         planned_size = plan_sequence(sequence, planned_size, chosen_estimators, cells)
 
     readers = read_models(models, log, tested.rows, engine=engine, position=position)
+    training_overlap = find_training_overlap(
+        models, tested.log, is_random_test=any(each.needs_random_test for each in chosen_estimators)
+    )
     if not any(estimator.imputes for estimator in chosen_estimators):
         imputation = None
     deltas, notes = _measure_deltas(
@@ -281,6 +287,7 @@ def evaluate(
             *notes,
         ),
         relevance_threshold=relevance_threshold,
+        training_overlap=training_overlap,
     )
     result.warn()
     return result

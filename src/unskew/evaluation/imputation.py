@@ -38,6 +38,7 @@ from unskew.evaluation.rating_distributions import (
     read_imputation,
     require_all_cells,
 )
+from unskew.evaluation.training_overlap import CountingModel
 from unskew.metrics.metric import CandidateCounts, Metric, MetricInput, rating_degree
 from unskew.ranking.candidates import Candidates
 from unskew.ranking.positions import compute_positions
@@ -84,13 +85,6 @@ class FittableModel(Protocol):
     def fit(self, log: Ratings, propensities: Any = None, /) -> Any: ...
 
     def __sklearn_is_fitted__(self) -> bool: ...
-
-
-@runtime_checkable
-class _CountingModel(Protocol):
-    """A fitted model that knows the cells it was fitted to."""
-
-    def count_seen(self, log: Ratings, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,7 +231,7 @@ def _draw_folds(n_folds: Any, log: Ratings, seed: int) -> Folds:
 
 
 def _check_fitted(model: PredictionsLike, log: Ratings) -> ImputationSource:
-    if not isinstance(model, _CountingModel):
+    if not isinstance(model, CountingModel):
         note = "it is unknown to which ratings the imputation was fitted"
         return ImputationSource(model, None, note, f"{note}; {IN_SAMPLE}")
     n_seen = model.count_seen(log)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -22,13 +21,14 @@ from unskew.data.estimation import (
 )
 from unskew.data.result import DrawableResult, Result
 from unskew.data.universe import Universe
-from unskew.errors import PropensityWarning, UnskewWarning, UsageError
+from unskew.errors import PropensityWarning, UnskewWarning, UsageError, warn_caller
 from unskew.estimators import ESTIMATORS, main_estimator
 from unskew.estimators.estimate import Estimate
 from unskew.estimators.weight_checks import WeightSummary
 from unskew.evaluation.cells import ClusterChoice
 from unskew.evaluation.pairs import PairwiseComparison, adjust_pairs, describe_caution
 from unskew.evaluation.reliability import LONG_LOG, Reliability, SlotCount, TransformEffect
+from unskew.evaluation.training_overlap import TrainingOverlap
 from unskew.evaluation.weight_changes import (
     EvaluationInputs,
     LeadRobustness,
@@ -210,6 +210,8 @@ class Evaluation(Result):
     """What the estimates take for granted, in words."""
     relevance_threshold: float | None = None
     """The least relevant rating, if the caller said so."""
+    training_overlap: TrainingOverlap | None = None
+    """Models that were fitted to tested cells; None if no model was looked at."""
 
     def __iter__(self) -> Iterator[Risk]:
         for metric in self.metrics:
@@ -397,18 +399,28 @@ class Evaluation(Result):
             self.models, self.estimates, self.level, self.n_observed, n_items, self.estimation
         )
 
-    def warn(self, stacklevel: int = 3) -> None:
-        """Warn about estimates that cannot be trusted, unless the log is short."""
+    def warn(self) -> None:
+        """Warn about models that know the test, and, unless the log is short, about estimates
+        that cannot be trusted.
+        """
+        for problem in self._check_training():
+            warn_caller(problem)
         if self.n_observed >= LONG_LOG:
             for problem in (*self.reliability.warnings(), *self._list_other_warnings()):
-                warnings.warn(problem, stacklevel=stacklevel)
+                warn_caller(problem)
 
     def problems(self) -> Iterator[UnskewWarning]:
         """Everything that a reader of the estimates must know."""
+        yield from self._check_training()
         yield from self.reliability.problems()
         yield from self._list_other_warnings()
         yield from self._check_popularity()
         yield from self._check_capped()
+
+    def _check_training(self) -> Iterator[UnskewWarning]:
+        """Models that were fitted to tested cells."""
+        if self.training_overlap is not None:
+            yield from self.training_overlap.warnings()
 
     def _check_popularity(self) -> Iterator[UnskewWarning]:
         """Item totals that vary more than the propensities explain."""

@@ -130,11 +130,21 @@ def sensitivity(
         shifts=tuple(_shift_all(inputs, weighted, limits, odds_errors, constraint)),
         constraint=constraint,
         benchmark=benchmarks,
-        notes=tuple(_describe_limits(inputs, constraint, has_odds_errors=bool(odds_errors))),
+        notes=(
+            *_describe_limits(inputs, constraint, has_odds_errors=bool(odds_errors)),
+            *_describe_training(evaluation),
+        ),
         doubt=evaluation.doubt,
         backend=evaluation.backend,
         inputs=inputs,
     )
+
+
+def _describe_training(evaluation: Evaluation) -> Iterator[str]:
+    """Models that were fitted to tested cells: no propensities make up for that."""
+    if evaluation.training_overlap is not None:
+        for warning in evaluation.training_overlap.warnings():
+            yield warning.problem.removesuffix(".")
 
 
 def _require_inputs(evaluation: object) -> EvaluationInputs:

@@ -19,6 +19,10 @@ from unskew.types import IntVector, UserFunction, Vector
 LARGEST_TOP = 2**31 - 1
 MAX_LEVELS = 101
 """The most levels of a scale of whole numbers, such as 0 to 100."""
+SAME_POSITION = (
+    "a metric of the first relevant item is not finite, because two rows of a user have the same "
+    "position."
+)
 Bounds: TypeAlias = tuple[float, float]
 """The least and the largest possible value of a metric; either may be infinite."""
 
@@ -150,6 +154,21 @@ class MetricInput:
         """The sum of ``value`` over all cells of each cell's item."""
         by_item: Vector = np.bincount(self.item, weights=value).astype(np.float64)
         return by_item[self.item]
+
+    def require_distinct_positions(self, gain: Vector) -> None:
+        """Raise an error if relevant cells of a user have the same position and are no tie."""
+        is_chosen = gain > 0
+        above, equal = (counts[is_chosen] for counts in self.require_tie_counts())
+        user = self.require_users()[is_chosen]
+        order = np.lexsort((above, user))
+        same = np.diff(user[order], prepend=-1) | np.diff(above[order], prepend=-1)
+        group = np.cumsum(same != 0) - 1
+        if (np.bincount(group) > equal[order][same != 0]).any():
+            raise BadPredictionError(
+                SAME_POSITION,
+                parameter="position",
+                remedy="Number the items of each user 1, 2, 3, ... without repeats.",
+            )
 
     def require_binary(self) -> None:
         """Raise an error if ratings are not 0 and 1. Imputed ones may be probabilities of 1."""

@@ -221,6 +221,11 @@ class _FirstRelevant(_RankingMetric):
     is_plug_in: ClassVar[bool] = False
     max_relative_error: ClassVar[float] = MAX_RELATIVE_ERROR
 
+    def _gains(self, cells: MetricInput) -> Vector:
+        gain = nonzero_relevance(cells, self.relevance_threshold)
+        cells.require_distinct_positions(gain)
+        return gain
+
 
 @METRICS.declare(
     "mrr",

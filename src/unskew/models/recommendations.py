@@ -24,14 +24,21 @@ MAX_SHOWN = 10
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Recommendations(Result):
-    """The best items of each user, best first. Missing items have NaN scores at the end."""
+    """The best items of each user, best first.
+
+    A user with fewer candidates than the others has a shorter list. Its row is filled up at the
+    end: there ``scores`` are NaN, and ``items`` are ids that mean nothing. ``np.isfinite(scores)``
+    tells which entries are recommendations; :meth:`to_frame` and :meth:`to_columns` have only
+    these.
+    """
 
     kind: ClassVar[str] = "recommendations"
     users: Ids
     items: Ids
-    """Users x k."""
+    """Users x k; an id whose score is NaN only fills up the row, and is no recommendation."""
     scores: Scores
-    """Users x k. They are on the scale of ratings, the order is that of the scores before."""
+    """Users x k; NaN where there is no further candidate. They are on the scale of ratings, the
+    order is that of the scores before."""
     n_clipped: int = 0
     """Scores that were outside the range of the log's ratings, and are shown at its limit."""
     backend: str | None = None

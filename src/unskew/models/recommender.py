@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from unskew.data.cells import cell_numbers
+from unskew.data.cells import cell_numbers, is_among, sort_distinct
 from unskew.data.checks import find_misfit
 from unskew.data.factors import Factors
 from unskew.data.frames import check_same_order
 from unskew.data.ids import (
     Ids,
-    as_ids,
+    as_listed_ids,
     describe_id_types,
     encode,
     find_bad_ids,
@@ -122,7 +122,7 @@ class Recommender(Configurable, ABC):
     def count_outside(self, users: npt.ArrayLike, items: npt.ArrayLike) -> int:
         """How many predictions of these pairs were outside the limits before they were clipped."""
         for kind, ids in (("user", users), ("item", items)):
-            require_no_missing_ids(as_ids(ids, f"{kind}s"), kind=kind)
+            require_no_missing_ids(as_listed_ids(ids, f"{kind}s"), kind=kind)
         values = self._predict_codes(*self._find_pairs(users, items, "fallback"))
         low, high = self.limits or (-np.inf, np.inf)
         return int(((values < low) | (values > high)).sum())
@@ -151,8 +151,9 @@ class Recommender(Configurable, ABC):
     ) -> Recommendations:
         """The ``k`` best items of each user.
 
-        The score of an item that is not a candidate is NaN; such items fill up the lists of users
-        who have fewer than ``k`` candidates.
+        The rows of users who have fewer than ``k`` candidates are filled up at the end with items
+        that are not candidates, such as seen ones. Their scores are NaN: read
+        ``items[np.isfinite(scores)]``, or ``to_frame()``, which leaves them out.
 
         Parameters
         ----------
@@ -177,7 +178,7 @@ class Recommender(Configurable, ABC):
         require_fitted(self)
         ranker = find_ranker(engine)
         OneOf(ON_UNKNOWN)("on_unknown", on_unknown)
-        ids = self.users_ if users is None else as_ids(users, "users")
+        ids = self.users_ if users is None else as_listed_ids(users, "users")
         codes = self._find_codes(ids, self.users_, "user", on_unknown, stacklevel=3)
         WholeNumber(least=1)("k", k)
         Flag()("exclude_seen", exclude_seen)
@@ -228,7 +229,7 @@ class Recommender(Configurable, ABC):
         """
         require_fitted(self)
         WholeNumber(least=1)("block_size", block_size)
-        ids = self.users_ if users is None else as_ids(users, "users")
+        ids = self.users_ if users is None else as_listed_ids(users, "users")
         blocks = (
             self.recommend(
                 ids[first : first + block_size],
@@ -251,8 +252,9 @@ class Recommender(Configurable, ABC):
         n_items = len(self.items_)
         seen_user = np.repeat(np.arange(len(self.users_)), np.diff(self.seen_starts_))
         is_known = (user >= 0) & (item >= 0)
-        cells = cell_numbers(user[is_known], item[is_known], n_items)
-        return int(np.isin(cells, cell_numbers(seen_user, self.seen_items_, n_items)).sum())
+        cells = np.sort(cell_numbers(user[is_known], item[is_known], n_items))
+        seen = sort_distinct(cell_numbers(seen_user, self.seen_items_, n_items))
+        return int(is_among(cells, seen).sum())
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model as a zip of arrays and JSON, without code.
@@ -281,8 +283,8 @@ class Recommender(Configurable, ABC):
         """The codes of users and of items, -1 for unknown ones."""
         require_fitted(self)
         return (
-            find_codes(as_ids(users, "users"), self.users_),
-            find_codes(as_ids(items, "items"), self.items_),
+            find_codes(as_listed_ids(users, "users"), self.users_),
+            find_codes(as_listed_ids(items, "items"), self.items_),
         )
 
     def _find_codes(
@@ -295,7 +297,7 @@ class Recommender(Configurable, ABC):
         stacklevel: int,
     ) -> IntVector:
         OneOf(ON_UNKNOWN)("on_unknown", on_unknown)
-        ids = as_ids(ids, f"{kind}s")
+        ids = as_listed_ids(ids, f"{kind}s")
         codes = find_codes(ids, vocabulary)
         is_unknown = codes < 0
         if on_unknown in ("warn", "raise") and is_unknown.any():

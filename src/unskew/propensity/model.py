@@ -23,7 +23,7 @@ from unskew.data.frames import (
 )
 from unskew.data.ids import (
     Ids,
-    as_ids,
+    as_listed_ids,
     describe_id_types,
     find_bad_ids,
     find_codes,
@@ -309,7 +309,7 @@ class PropensityModel(Configurable):
     def _find_codes(self, values: npt.ArrayLike, vocabulary: Ids, kind: str) -> IntVector:
         if values is vocabulary:
             return np.arange(len(vocabulary), dtype=np.int32)
-        ids = require_no_missing_ids(as_ids(values, f"{kind}s"), kind=kind)
+        ids = require_no_missing_ids(as_listed_ids(values, f"{kind}s"), kind=kind)
         if vocabulary.size == 0:
             return np.zeros(ids.size, dtype=np.int32)
         codes = find_codes(ids, vocabulary)

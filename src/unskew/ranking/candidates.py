@@ -23,7 +23,7 @@ from unskew.data.cells import (
 )
 from unskew.data.columns import find_column
 from unskew.data.frames import id_column, is_frame, open_frame
-from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
+from unskew.data.ids import Ids, as_listed_ids, describe_id_types, find_codes, format_id
 from unskew.data.ratings import Ratings
 from unskew.errors import UnknownIdError, UsageError
 from unskew.types import BoolVector, IntVector, RowStarts, Scores, SeenItems
@@ -217,7 +217,7 @@ def _read_frame(users: Ids, items: Ids, candidates: object) -> CellNumbers:
 
 def _find_items(ids: CandidatesLike, vocabulary: Ids) -> IntVector:
     """The code of each candidate; an error if one is not in the vocabulary of items."""
-    ids = as_ids(ids)  # type: ignore[arg-type]
+    ids = as_listed_ids(ids, "candidates")  # type: ignore[arg-type]
     if ids.size == 0:
         raise UsageError("`candidates` is empty: nothing can be ranked.", parameter="candidates")
     codes = find_codes(ids, vocabulary)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,11 +17,19 @@ from unskew.data.ids import Ids, encode, missing_ids
 from unskew.data.propensities import as_propensities
 from unskew.data.ratings import Ratings
 from unskew.data.universe import Universe, UniverseLike
-from unskew.errors import BadFileError, BadPredictionError, ColumnError, UnskewWarning, UsageError
+from unskew.errors import (
+    BadFileError,
+    BadPredictionError,
+    ColumnError,
+    UnskewWarning,
+    UsageError,
+    warn_caller,
+)
 from unskew.evaluation.arguments import find_estimators, find_metrics
 from unskew.evaluation.evaluate import evaluate
 from unskew.evaluation.frame import GroupedEvaluation, evaluate_frame, format_group
 from unskew.evaluation.result import Comparison, Evaluation, Premise
+from unskew.evaluation.training_overlap import TRAINED_ON, TrainingOverlap
 from unskew.io.duckdb_files import choose_reader, open_relation, scale_shares
 from unskew.io.files import read_table
 from unskew.io.log_files import (
@@ -220,16 +230,22 @@ def _evaluate_groups(
             ratings.rating[rows],
         )
         is_log = request.universe == "log"
-        evaluations[group] = _evaluate(
-            request,
-            part,
-            {
-                name: model[rows] if isinstance(model, np.ndarray) else model
-                for name, model in models.items()
-            },
-            None if values is None else values.take(rows),
-            Universe(part.n_users, part.n_items) if is_log else request.universe,
-        )
+        with warnings.catch_warnings():
+            # The warnings below are about all groups.
+            warnings.filterwarnings("ignore", TRAINED_ON, UnskewWarning)
+            evaluations[group] = _evaluate(
+                request,
+                part,
+                {
+                    name: model[rows] if isinstance(model, np.ndarray) else model
+                    for name, model in models.items()
+                },
+                None if values is None else values.take(rows),
+                Universe(part.n_users, part.n_items) if is_log else request.universe,
+            )
+    overlaps = (each.training_overlap for each in evaluations.values())
+    for warning in reduce(add, filter(None, overlaps), TrainingOverlap(0, {})).warnings():
+        warn_caller(warning)
     return GroupedEvaluation(by, evaluations)
 
 
@@ -375,7 +391,6 @@ def _read_file(name: str, path: str, log: Ratings, *, ranks: bool, position: str
 
 def _check_recommender(name: str, model: Recommender, log: Ratings) -> SavedRecommender:
     _warn_about_unknown_ids(name, model, log)
-    _warn_about_training_cells(name, model, log)
     return SavedRecommender(model)
 
 
@@ -441,19 +456,6 @@ def _warn_about_unknown_ids(name: str, model: Recommender, log: Ratings) -> None
         )
 
 
-def _warn_about_training_cells(name: str, model: Recommender, log: Ratings) -> None:
-    n_seen = model.count_seen(inputs.match_log_ids(log, model))
-    if n_seen:
-        warnings.warn(
-            UnskewWarning(
-                f"model {name!r} was trained on {n_seen:,} of the {len(log):,} cells of this log, "
-                "so its errors look too small.",
-                remedy="Evaluate it on held-out ratings.",
-            ),
-            stacklevel=3,
-        )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedRecommender:
     """A recommender from a file, for ids that may be text in one file and numbers in another."""
@@ -474,6 +476,9 @@ class SavedRecommender:
 
     def scorer(self, users: Any, items: Any, /) -> Any:
         return self.model.scorer(*self._match(users, items))
+
+    def count_seen(self, log: Ratings, /) -> int:
+        return self.model.count_seen(inputs.match_log_ids(log, self.model))
 
     def _match(self, users: Any, items: Any) -> tuple[Any, Any]:
         users = match_id_types(users, self.model.users_)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unskew.data.factors import Factors
-from unskew.data.ids import Ids, as_ids, describe_id_types, find_codes, format_id
+from unskew.data.ids import Ids, as_listed_ids, describe_id_types, find_codes, format_id
 from unskew.errors import (
     BadPredictionError,
     NotFittedError,
@@ -101,7 +101,7 @@ class CodedModel(ExternalModel):
     items: Ids
 
     def predict(self, users: npt.ArrayLike, items: npt.ArrayLike, /) -> Vector:
-        user_ids, item_ids = as_ids(users, "users"), as_ids(items, "items")
+        user_ids, item_ids = as_listed_ids(users, "users"), as_listed_ids(items, "items")
         user, item = find_codes(user_ids, self.users), find_codes(item_ids, self.items)
         self._require_known(user_ids, user, "user")
         self._require_known(item_ids, item, "item")
@@ -118,7 +118,7 @@ class CodedModel(ExternalModel):
         return values
 
     def scorer(self, users: npt.ArrayLike, items: npt.ArrayLike, /) -> Scorer:
-        user_ids, item_ids = as_ids(users, "users"), as_ids(items, "items")
+        user_ids, item_ids = as_listed_ids(users, "users"), as_listed_ids(items, "items")
         user, item = find_codes(user_ids, self.users), find_codes(item_ids, self.items)
         if (user >= 0).all() and (item >= 0).all():
             return self._make_scorer(user, item)

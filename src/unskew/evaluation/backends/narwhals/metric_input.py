@@ -179,6 +179,9 @@ class FrameMetricInput(MetricInput):
         """Nothing: a metric that is no sum over cells is measured elsewhere, on arrays."""
         return np.empty(0, np.int32)
 
+    def require_distinct_positions(self, gain: Vector) -> None:
+        """The sums of the query show it."""
+
     def require_binary(self) -> None:
         self.requirements.require_binary()
 

@@ -33,7 +33,7 @@ from unskew.evaluation.backends.narwhals.columns import as_column, choose, colum
 from unskew.evaluation.backends.narwhals.metric_input import FrameMetricInput
 from unskew.evaluation.backends.narwhals.sums import KEPT, STRATUM, UNCERTAINTY, WEIGHT
 from unskew.evaluation.backends.narwhals.table import FrameTable, Rows
-from unskew.metrics.metric import Delta, Metric, MetricInput
+from unskew.metrics.metric import SAME_POSITION, Delta, Metric, MetricInput
 from unskew.ranking.positions import Positions
 from unskew.types import BoolVector, IntVector, Matrix, Vector
 
@@ -82,8 +82,7 @@ class FunctionSums:
         """The sums that estimators read; an error if they are not finite."""
         if not np.isfinite(self.moment).all():
             raise BadPredictionError(
-                "a metric of the first relevant item is not finite, because two rows of a user "
-                "have the same position.",
+                SAME_POSITION,
                 parameter="position",
                 remedy="Number the items of each user 1, 2, 3, ... without repeats; "
                 "`check_duplicates=True` finds rows that repeat a user and item.",
@@ -133,6 +132,9 @@ class ListTotals:
 @dataclass(frozen=True, slots=True, eq=False)
 class WholeUserInput(MetricInput):
     """The relevant rows of some users. The query has checked the ratings of all rows."""
+
+    def require_distinct_positions(self, gain: Vector) -> None:
+        """The sums of all blocks show it; an executor raises no error."""
 
     def require_binary(self) -> None:
         """The query counts other ratings."""
