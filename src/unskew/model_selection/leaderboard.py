@@ -182,8 +182,8 @@ class Leaderboard(DrawableResult):
         texts = [f"{name}: {PROTOCOLS[name].summary}" for name in self.protocols]
         record = self.to_record()
         return [
-            f"{self.data}; means over {format_seeds(record)}; * least error; = its difference to "
-            f"the least may be zero, {TIE_MEANING}: paired by {self.paired_by}, Holm's p over all "
+            f"{self.data}; means over {format_seeds(record)}; * least error; = cannot be told from "
+            f"it, {TIE_MEANING}: paired by {self.paired_by}, Holm's p over all "
             f"pairs of learners is at least {1 - self.level:.2g}",
             *texts,
             f"regret: error of what cross-validation chose in {self.protocols[0]!r} minus the "

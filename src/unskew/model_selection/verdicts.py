@@ -20,7 +20,7 @@ FEW_DRAWS = 5
 """Of fewer draws, a t-test of all pairs can tell hardly any learners apart."""
 FEW_SEEDS = 2
 """So few seeds do not show how settings vary."""
-TIE_MEANING = "which does not say that it is as good"
+TIE_MEANING = "but need not be as good"
 
 
 def write_headline(record: Record) -> tuple[tuple[str, bool], ...]:
@@ -63,8 +63,10 @@ def _describe_others(rows: Sequence[Record], least: float) -> list[str]:
         text = f"Behind by less than {limit:g}: {_list_errors(close)}."
         sentences.append((close[0]["mean"], text))
     if tied:
-        text = f"Not told from it, {TIE_MEANING}: {_list_errors(tied)}."
-        sentences.append((tied[0]["mean"], text.replace("it is", "they are", 1)))
+        text = (
+            f"The test cannot tell these from it; they need not be as good: {_list_errors(tied)}."
+        )
+        sentences.append((tied[0]["mean"], text))
     return [text for _, text in sorted(sentences)]
 
 

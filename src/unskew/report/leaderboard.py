@@ -51,7 +51,7 @@ PUBLISHED = (
     "Numbers of the literature, as printed, and the least errors of this leaderboard. They are "
     "comparable only with the protocol that they follow."
 )
-LOOKS = {"best, or not told from it": CORRECTED, "worse, or knows the test": OBSERVED}
+LOOKS = {"best, or cannot be told from it": CORRECTED, "worse, or knows the test": OBSERVED}
 
 
 @PAGES.declare(
@@ -67,7 +67,7 @@ def build_leaderboard_page(record: Record) -> Page:
     regrets = [row["regret"] for row in rows if row["regret"] is not None]
     tiles = [
         Tile(format_number(best["mean"], 3), f"best {name}, {protocol}", best["learner"]),
-        Tile(str(n_ties), "not told from the best", TIE_MEANING.replace("it is", "they are")),
+        Tile(str(n_ties), "cannot be told from the best", TIE_MEANING),
         Tile(str(len(rows)), "learners"),
         Tile(count_seeds(record), "seeds"),
     ]
@@ -143,7 +143,7 @@ def _list_best(record: Record) -> Iterator[Record]:
 
 
 def _compare_protocols(record: Record, metric: str) -> PageTable:
-    """Errors of every learner under every protocol; * is the best, = is not told from it."""
+    """Errors of every learner under every protocol; * is the best, = cannot be told from it."""
     rows = select(record["rows"], {"metric": metric})
     learners = list(dict.fromkeys(row["learner"] for row in rows))
     by_name = {(row["learner"], row["protocol"]): row for row in rows}
@@ -157,7 +157,7 @@ def _compare_protocols(record: Record, metric: str) -> PageTable:
             for cell in cells
         ]
     seeds = f" after {format_seeds(record)}" if is_incomplete(record) else ""
-    legend = f"* best, = not told from the best, {TIE_MEANING}"
+    legend = f"* best, = cannot be told from the best, {TIE_MEANING}"
     return make_table(f"{metric_label(metric)}{seeds}; {legend}", columns)
 
 
