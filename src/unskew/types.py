@@ -10,6 +10,7 @@ import numpy.typing as npt
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
 Floats: TypeAlias = npt.NDArray[np.floating]
+Singles: TypeAlias = npt.NDArray[np.float32]
 """Numbers of float32 or float64."""
 IntVector: TypeAlias = npt.NDArray[np.int32]
 IndexVector: TypeAlias = npt.NDArray[np.integer[Any]]

@@ -176,9 +176,7 @@ def test_warnings_about_propensities_are_counted_once() -> None:
 def test_how_a_leaderboard_shows_itself(board: Any) -> None:
     text, record = repr(board), json.loads(board.to_json())
 
-    assert (
-        "= cannot be told from it, but need not be as good" in text
-    )
+    assert "= cannot be told from it, but need not be as good" in text
     assert "paired by user" in text
     assert f"grids written down on {WRITTEN}" in text
     assert record["kind"] == "leaderboard"

@@ -110,3 +110,12 @@ def test_seeds_threads_and_files(tmp_path: Path) -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         TriTraining(MatrixFactorization(3, 0.1, max_iter=2), **settings).fit(LOG, P)
+
+
+def test_a_single_step_does_not_end_the_rounds() -> None:
+    """Nothing is known of what one step gains, so no round is the last one because of it."""
+    model = TriTraining(
+        MatrixFactorization(2, 5.0, loss="absolute", solver="reduced"), n_rounds=3
+    ).fit(LOG, P)
+
+    assert len(model.agreed_) == 3

@@ -79,13 +79,13 @@ class CountedWeights:
         return sums
 
     def find_quantile(self, share: float) -> float:
-        """The weight below which this share of the cells is, between two weights by their line."""
+        """The quantile of the weights, interpolated linearly as by ``np.quantile``."""
         n_below = share * (self.n_cells - 1)
-        low, high = (self._find_rank(rank) for rank in (math.floor(n_below), math.ceil(n_below)))
+        low, high = (self._weight_at(index) for index in (math.floor(n_below), math.ceil(n_below)))
         return low + (high - low) * (n_below - math.floor(n_below))
 
-    def _find_rank(self, n_below: int) -> float:
-        """The weight of the cell that follows so many others, the smallest weight first."""
+    def _weight_at(self, n_below: int) -> float:
+        """The weight at index ``n_below`` of the weights in ascending order."""
         n_rows = self.n_cells - n_below
         return float(self.weight[np.searchsorted(self.n_up_to, n_rows)])
 

@@ -129,13 +129,9 @@ def find_edge_penalty(
     shape, (by_user, by_item) = LOSS_SHAPES[loss], find_offset_ridges(log, weight)
     expected = fit_offsets(log, weight, by_user, by_item)
     curvature = shape.half_curvature(log.rating, expected)
-    by_user, by_item = curvature * by_user, curvature * by_item
-    if not n_factors:
-        return Penalty((by_user + by_item) / 2, by_user, by_item)
     gradient = weight * shape.half_gradient(log.rating, expected)
-    smallest = MIN_RIDGE * float(weight.sum()) / (log.n_users + log.n_items)
-    edge = max(find_noise_edge(log, gradient, random_state=random_state), smallest)
-    return Penalty(edge, by_user, by_item)
+    ridges = curvature * by_user, curvature * by_item
+    return _with_noise_edge(log, weight, gradient, ridges, n_factors, random_state)
 
 
 def find_correction_penalty(
@@ -149,7 +145,8 @@ def find_correction_penalty(
     """The penalty of a function of all cells that is fitted to ``weight`` times the residuals.
 
     Cells outside the log count as much as those of the log, so the offset of a user cannot follow
-    a rating with a large weight, as it does in a weighted fit. All of the residual is noise then.
+    a rating with a large weight, as it does in a weighted fit. All of the residual is noise then:
+    the ridge of an offset is  sum(w^2 r^2) / (t sum(w)),  where t is the variance of the offsets.
     """
     shape, zero = LOSS_SHAPES[loss], np.zeros(len(residual))
     curvature = shape.half_curvature(residual.rating, zero)
@@ -157,11 +154,24 @@ def find_correction_penalty(
     variances = _find_offset_variances(residual, weight)
     noise = curvature * float(np.square(weight * residual.rating).sum() / weight.sum())
     by_user, by_item = (1.0, 1.0) if variances is None else (noise / v for v in variances[:2])
+    ridges = by_user, by_item
+    return _with_noise_edge(residual, weight, gradient, ridges, n_factors, random_state)
+
+
+def _with_noise_edge(
+    log: Ratings,
+    weight: Vector,
+    gradient: Vector,
+    ridges: tuple[float, float],
+    n_factors: int,
+    random_state: RandomState,
+) -> Penalty:
+    """The ridges of offsets, and the noise edge for the factors; the mean ridge without factors."""
     if not n_factors:
-        return Penalty((by_user + by_item) / 2, by_user, by_item)
-    smallest = MIN_RIDGE * float(weight.sum()) / (residual.n_users + residual.n_items)
-    edge = max(find_noise_edge(residual, gradient, random_state=random_state), smallest)
-    return Penalty(edge, by_user, by_item)
+        return Penalty(sum(ridges) / 2, *ridges)
+    smallest = MIN_RIDGE * float(weight.sum()) / (log.n_users + log.n_items)
+    edge = max(find_noise_edge(log, gradient, random_state=random_state), smallest)
+    return Penalty(edge, *ridges)
 
 
 def _scale_offsets(penalty: Penalty, scale: float) -> Penalty:

@@ -1,8 +1,9 @@
 """The log likelihood of unobserved cells of a tile, users x items, in single precision.
 
-The formula is that of :mod:`unskew.kernels.ordinal`: an unobserved cell adds b log m. Scores and
-log odds of a tile come as matrices, so the loops run over neighbouring items of one user, and the
-compiler turns them into vector code.
+The formula is that of :mod:`unskew.kernels.ordinal`: an unobserved cell adds log m. A cell of a
+sample stands for b = 1 / share cells: gradients are multiplied by b here, and the sum of log m by
+:mod:`unskew.latent.ordinal_tiles`. Scores and log odds of a tile come as matrices, so the loops run
+over neighbouring items of one user, and the compiler turns them into vector code.
 
 A sample of cells comes as such tiles. Its error is far above that of single precision, and every
 sum of cells is in double precision or a matrix product. The probability of being observed is
@@ -13,16 +14,14 @@ then keep their relative precision where few cells are observed.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from unskew.kernels.compiling import compiled
 from unskew.kernels.ordinal_rows import ItemRows, LevelsByUser, UserRows
-from unskew.types import IntVector
-
-Singles: TypeAlias = npt.NDArray[np.float32]
+from unskew.types import IntVector, Singles
 
 CHUNK = 256
 """Items whose numbers stay in the cache while all users of a tile are computed."""
@@ -114,7 +113,7 @@ def weigh_tile(
     has_effects: bool,
     gradient: TileGradient,
 ) -> float:
-    """The sum of log m over the unobserved cells.
+    """The sum of log m over the unobserved cells, not multiplied by b.
 
     ``score`` and ``log_odds`` (users x items, the latter without value effects) are replaced by the
     derivatives by them. The gradient by the odds is added up only with ``has_effects``.

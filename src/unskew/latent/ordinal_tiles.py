@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from unskew.kernels.ordinal_rows import ItemRows, LevelsByUser, RowExponentials, UserRows
 from unskew.threads import stop_if_interrupted
-from unskew.types import IntVector, RandomState
+from unskew.types import IntVector, RandomState, Singles
 
 MAX_USERS = 16
 """Users of a tile. They lack the same items, and factors of exposure fit this pattern as well."""
@@ -19,8 +18,6 @@ TILES_PER_ITEM = 16
 """The fewest tiles that an item is in, on average; if there are fewer, tiles get fewer users."""
 CELLS_PER_TILE = 1 << 18
 """Wide tiles get fewer users, so that their matrices stay in the cache."""
-
-Singles = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -118,7 +118,7 @@ class MetricInput:
             return self.candidates.by_user
         n_items = self.require_positions()[1]
         if self.n_users is None:
-            raise WholeListError
+            raise LoggedListError
         return np.full(self.n_users, n_items, np.int32)
 
     def sum_over_list(self, value_at_position: Callable[[Vector], Vector], last: int) -> float:
@@ -135,7 +135,7 @@ class MetricInput:
     def require_users(self) -> IntVector:
         """The user of each cell; an error if users are unknown."""
         if self.user is None:
-            raise WholeListError
+            raise LoggedListError
         return self.user
 
     def require_tie_counts(self) -> tuple[IntVector, IntVector]:
@@ -143,7 +143,7 @@ class MetricInput:
         positions, _ = self.require_positions()
         counts: tuple[IntVector, IntVector] | None = getattr(positions, "tie_counts", None)
         if counts is None:
-            raise WholeListError
+            raise LoggedListError
         return counts
 
     def distinct(self) -> Vector:
@@ -197,8 +197,8 @@ class MetricInput:
             raise no_gain_error()
 
 
-class WholeListError(UsageError):
-    """A metric needs more than one row of a data frame at a time."""
+class LoggedListError(UsageError):
+    """A metric compares the logged items of a user, which needs the log in memory."""
 
     def __init__(self, metric: str = "this metric") -> None:
         super().__init__(

@@ -38,9 +38,10 @@ def write_headline(record: Record) -> tuple[tuple[str, bool], ...]:
         and row["verdict"] != BASELINE
     ]
     omitted = "".join(f" {text}" for text in _describe_omitted(record, protocol))
-    subject = f"Of {count_noun(len(rows), 'learner')} on {record['data']}, "
+    of_all = f"{count_noun(len(rows), 'learner')} on {record['data']}, "
+    subject = f"Of {of_all}"
     if is_incomplete(record):
-        subject = f"After {format_seeds(record)}: of {subject[3:]}"
+        subject = f"After {format_seeds(record)}: of {of_all}"
     if not rows:
         return ((f"No learner on {record['data']} has a number.{omitted}", True),)
     best = next(row for row in rows if row["verdict"] == BEST)

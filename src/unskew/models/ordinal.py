@@ -25,7 +25,7 @@ from unskew.latent.missingness import (
     require_full_vocabulary,
     resolve_value_propensities,
 )
-from unskew.latent.ordinal import OrdinalLikelihood, OrdinalParameters
+from unskew.latent.ordinal import EFFECT_PARTS, OrdinalLikelihood, OrdinalParameters
 from unskew.models import PRESETS, RECOMMENDERS
 from unskew.models.distribution import (
     STATISTICS,
@@ -40,7 +40,6 @@ from unskew.threads import Workers
 from unskew.types import ArrayShapes, IntVector, Matrix, Vector
 
 Precisions: TypeAlias = dict[str, float]
-VALUE_PARTS = ("value_effect", "user_effect", "item_effect")
 START = 0.1
 """Standard deviation of the products of factors at the start. All zero is a saddle point."""
 MIN_UNOBSERVED, UNOBSERVED_PER_RATING = 4_000_000, 8
@@ -318,10 +317,10 @@ class OrdinalFactorization(IterativeModel, DistributionRecommender):
         if self.value_effect == "fixed":
             return {}
         if self.value_effect == "free":
-            return dict.fromkeys(VALUE_PARTS, self.exposure_precision)
+            return dict.fromkeys(EFFECT_PARTS, self.exposure_precision)
         n_observations = self.value_precision * len(log)
         n_rows = (1, log.n_users, log.n_items)
-        return {name: n_observations / n for name, n in zip(VALUE_PARTS, n_rows, strict=True)}
+        return {name: n_observations / n for name, n in zip(EFFECT_PARTS, n_rows, strict=True)}
 
     def _count_unobserved(self, log: Ratings) -> int:
         """The number of unobserved cells to use."""

@@ -58,14 +58,14 @@ from unskew.types import (
 
 OnUnknown: TypeAlias = Literal["warn", "fallback", "nan", "raise"]
 ON_UNKNOWN = ("warn", "fallback", "nan", "raise")
-NOT_OF_ALL: Mapping[str, str] = {
+WHO_HAS_METHOD: Mapping[str, str] = {
     "fold_in": "Only MatrixFactorization and OffsetsOnly add users or items without a new fit.",
     "partial_fit": "Only GlobalMean and Popularity add ratings without a new fit.",
 } | dict.fromkeys(
     ("similar_items", "similar_users", "export_factors", "factors_to_frame"),
-    "Only models with factors_ have it.",
+    "Only models with factors_ have it: all factorisations but OrdinalFactorization.",
 )
-"""What some recommenders do, and which."""
+"""Methods that only some recommenders have, and what an AttributeError says of them."""
 
 
 class Recommender(Configurable, ABC):
@@ -83,7 +83,7 @@ class Recommender(Configurable, ABC):
 
         def __getattr__(self, name: str) -> Any:
             problem = f"{type(self).__name__} has no attribute {name!r}."
-            raise AttributeError(f"{problem} {NOT_OF_ALL.get(name, '')}".rstrip())
+            raise AttributeError(f"{problem} {WHO_HAS_METHOD.get(name, '')}".rstrip())
 
     def _fit_facts(self) -> list[str]:
         n_users, n_items = (
@@ -229,6 +229,7 @@ class Recommender(Configurable, ABC):
         """
         require_fitted(self)
         WholeNumber(least=1)("block_size", block_size)
+        Flag()("exclude_seen", exclude_seen)
         ids = self.users_ if users is None else as_listed_ids(users, "users")
         blocks = (
             self.recommend(

@@ -67,10 +67,10 @@ class TriTraining(FactorRecommender):
 
     If A1 and A2 agree everywhere, A0 becomes a plain factorisation of A1 over all cells. Its error
     is at most that of A1 plus its distance from A1, and large weights of the log do not enter it
-    again. With the default model it is usually worse than that model, and by 1 or 2 percent than
-    :data:`OffsetsOnly`: A0 repeats the errors of A1, and cells on which A1 and A2 disagree teach it
-    nothing (Y. Saito, *Asymmetric tri-training for debiasing missing-not-at-random explicit
-    feedback*, SIGIR 2020).
+    again. With the default model its error is usually larger than that of the model, and 1 or 2
+    percent larger than that of :data:`OffsetsOnly`: A0 repeats the errors of A1, and cells on which
+    A1 and A2 disagree teach it nothing (Y. Saito, *Asymmetric tri-training for debiasing
+    missing-not-at-random explicit feedback*, SIGIR 2020).
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def _improve(
     """A few steps from each start, on cells that are sorted once.
 
     Also returns the largest share of the objective that the steps after the first one gained. The
-    objective before the first step is not known.
+    objective before the first step is not known, so it is infinite after a single step.
     """
     log, weight = drop_unweighted(log, weight)
     with name_unsolved_rows(log, penalty.factors / model._ridge_unit(log)):
@@ -301,8 +301,9 @@ def _improve(
                 if len(values) > 1 and values[-2] - values[-1] < LEAST_GAIN * abs(values[-1]):
                     break
             improved.append(solver.parameters(state))
-            gains.append((values[0] - values[-1]) / max(abs(values[-1]), 1e-300))
-    return improved, max(gains) if n_steps > 1 else np.inf
+            gain = (values[0] - values[-1]) / max(abs(values[-1]), 1e-300)
+            gains.append(gain if len(values) > 1 else np.inf)
+    return improved, max(gains)
 
 
 def _drop_starts(saved: Checkpoint) -> None:

@@ -180,7 +180,7 @@ class FrameMetricInput(MetricInput):
         return np.empty(0, np.int32)
 
     def require_distinct_positions(self, gain: Vector) -> None:
-        """The sums of the query show it."""
+        """Not checked here: equal positions are seen when the sums are read."""
 
     def require_binary(self) -> None:
         self.requirements.require_binary()

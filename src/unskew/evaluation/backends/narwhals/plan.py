@@ -55,8 +55,8 @@ from unskew.evaluation.cells import ClusterChoice, describe_intervals, explain_p
 from unskew.evaluation.result import Evaluation
 from unskew.metrics.metric import (
     Delta,
+    LoggedListError,
     Metric,
-    WholeListError,
     compares_logged_cells,
     is_plug_in,
     max_relative_error,
@@ -99,12 +99,12 @@ class QueryPlan:
         lists: set[str] = set()
         for metric in metrics:
             if compares_logged_cells(metric):
-                raise WholeListError(metric.name)
+                raise LoggedListError(metric.name)
             probe = MetricProbe.new()
             try:
                 delta = metric(probe)
-            except WholeListError:
-                raise WholeListError(metric.name) from None
+            except LoggedListError:
+                raise LoggedListError(metric.name) from None
             roots |= {metric.name} if delta.is_root else set()
             lists |= {metric.name} if delta.function is not None else set()
             ids |= probe.reads

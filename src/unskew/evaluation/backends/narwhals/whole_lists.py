@@ -102,7 +102,7 @@ class FunctionSums:
     def read_strata(
         self, strata: FrameStrata, weight_derivative: Vector, value: Vector
     ) -> StrataSums:
-        """What propensities that were estimated by stratum change."""
+        """The gradient of the risks by the propensity of each stratum."""
         zero = np.zeros((self.total.size,) * 2)
         gradient = np.zeros((value.size, weight_derivative.size))
         if self.gradient is not None:
@@ -116,7 +116,7 @@ class ListTotals:
     """The sums of each metric, without and with weights. They can be added."""
 
     n_users: int
-    """Users with a relevant row."""
+    """Users that were measured, with or without a relevant row."""
     sums: Mapping[tuple[str, bool], FunctionSums]
 
     def __add__(self, other: ListTotals) -> ListTotals:
@@ -134,16 +134,16 @@ class WholeUserInput(MetricInput):
     """The relevant rows of some users. The query has checked the ratings of all rows."""
 
     def require_distinct_positions(self, gain: Vector) -> None:
-        """The sums of all blocks show it; an executor raises no error."""
+        """Not checked here: equal positions are seen when the sums are read."""
 
     def require_binary(self) -> None:
-        """The query counts other ratings."""
+        """Not checked here: the query counts ratings other than 0 and 1."""
 
     def require_relevant(self, threshold: float) -> None:
-        """The query counts relevant ratings."""
+        """Not checked here: the query counts relevant ratings."""
 
     def require_gains(self) -> None:
-        """The query counts negative and positive ratings."""
+        """Not checked here: the query counts negative and positive ratings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
