@@ -19,6 +19,7 @@ from unskew.diagnostics.result import MEASURES
 from unskew.diagnostics.weighting import CountedWeights
 from unskew.errors import (
     BadPropensityError,
+    BadRatingError,
     ColumnError,
     EmptyLogError,
     PropensityWarning,
@@ -171,3 +172,20 @@ def test_an_empty_frame_and_too_many_values_raise_an_error(
     monkeypatch.setattr(diagnose_frames, "MAX_DISTINCT", 3)
     with pytest.raises(UsageError, match=r"more than 3 different propensities\. Diagnose a sample"):
         diagnose_frame(pl.DataFrame(COLUMNS), "p", user="user.id")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_missing_ids_are_an_error(library: str) -> None:
+    frame = LIBRARIES[library]({"user_id": [1.0, None, 2.0], "item_id": [1, 2, 2], "p": [0.5] * 3})
+
+    with pytest.raises(BadRatingError, match="the frame has 1 missing user id"):
+        diagnose_frame(frame, "p", universe="log")
+
+
+@pytest.mark.parametrize("values", [["abc", "0.5"], ["0.5", "0.5"], [True, True]])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_column_without_numbers_is_an_error(library: str, values: list[Any]) -> None:
+    frame = LIBRARIES[library]({"user_id": [1, 2], "item_id": [1, 2], "p": values})
+
+    with pytest.raises(BadPropensityError, match="must be numbers; column 'p'"):
+        diagnose_frame(frame, "p")

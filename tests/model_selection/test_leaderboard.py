@@ -510,3 +510,10 @@ def test_an_interrupt_of_the_first_seed_has_no_table() -> None:
         rank_learners(interrupt_after(0), learners=learners, protocols=["clean"], n_repeats=5)
 
     assert not isinstance(caught.value, LeaderboardInterrupted)
+
+
+def test_a_test_of_logged_cells_alone_is_an_error() -> None:
+    data = RandomTestData(WORLD.log, WORLD.log, WORLD.propensities)
+
+    with pytest.raises(UsageError, match="no cell is left to be tested under 'clean': all"):
+        rank_learners(data, learners={"mean": LEARNERS["mean"]}, n_repeats=1)

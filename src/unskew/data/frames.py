@@ -565,6 +565,20 @@ def count_distinct(frame: LazyFrame, column: str) -> int:
         return int(number["number"][0])
 
 
+def count_missing(frame: LazyFrame, column: str) -> int:
+    """How many values of a column are null or NaN."""
+    is_missing = nw.col(column).is_null()
+    if frame.collect_schema()[column].is_float():
+        is_missing = is_missing | nw.col(column).is_nan()
+    number = frame.select(is_missing.cast(nw.Int64).sum().alias("number")).collect()
+    return int(number["number"][0] or 0)
+
+
+def has_numbers(frame: LazyFrame, column: str) -> bool:
+    """Whether the type of a column is one of numbers."""
+    return frame.collect_schema()[column].is_numeric()
+
+
 @contextmanager
 def _name_type(frame: LazyFrame, *columns: str) -> Iterator[None]:
     """Name the types of columns whose values a library cannot group."""

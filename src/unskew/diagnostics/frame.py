@@ -14,7 +14,9 @@ from unskew.data.frames import (
     LazyFrame,
     count_distinct,
     count_groups,
+    count_missing,
     free_name,
+    has_numbers,
     open_lazily,
 )
 from unskew.data.propensities import SMALLEST
@@ -23,8 +25,9 @@ from unskew.diagnostics.coverage import Coverage
 from unskew.diagnostics.diagnose import warn_of_problems
 from unskew.diagnostics.result import Diagnosis, DiagnosisRow
 from unskew.diagnostics.weighting import Counts, WeightDistribution
-from unskew.errors import BadPropensityError, EmptyLogError, UsageError
+from unskew.errors import BadPropensityError, BadRatingError, EmptyLogError, UsageError
 from unskew.propensity.model import PropensityModel
+from unskew.tables import count_noun
 from unskew.types import Vector
 
 ColumnOrModel: TypeAlias = str | PropensityModel
@@ -76,7 +79,7 @@ def diagnose_frame(
     """
     opened, names = open_lazily(frame)
     counts = {
-        role: count_distinct(opened, names[find_column(role, name, list(names))])
+        role: _count_ids(opened, names[find_column(role, name, list(names))], role)
         for role, name in (("user", user), ("item", item))
     }
     size = _find_universe(universe, **counts)
@@ -115,6 +118,17 @@ def _name_sources(
     return {str(name): each for name, each in named.items()}
 
 
+def _count_ids(frame: LazyFrame, column: str, role: str) -> int:
+    n_missing = count_missing(frame, column)
+    if n_missing:
+        raise BadRatingError(
+            f"the frame has {count_noun(n_missing, f'missing {role} id')}.",
+            parameter=role,
+            remedy=f"Drop these rows, or fill in {column!r}.",
+        )
+    return count_distinct(frame, column)
+
+
 def _find_universe(universe: UniverseLike, *, user: int, item: int) -> Universe | None:
     if universe is None:
         return None
@@ -134,6 +148,13 @@ def _count_weights(
     """The distinct weights 1/P, and how many rows have each."""
     if isinstance(source, str):
         name = names[find_column("propensity", source, list(names))]
+        if not has_numbers(frame, name):
+            raise BadPropensityError(
+                f"propensities must be numbers; column {name!r} has other values.",
+                parameter="propensity",
+                value=source,
+                remedy="Name a column of probabilities.",
+            )
     else:
         name = free_name("propensity_of_model", names)
         frame = source.add_to_frame(frame, names, columns, name)

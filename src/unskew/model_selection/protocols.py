@@ -154,7 +154,16 @@ class RandomTestData:
         if not protocol.is_clean:
             return np.ones(len(self.test), dtype=np.bool_)
         is_free = ~self.is_logged()
-        return is_free & ~self.is_sampled(random_state) if protocol.uses_sample else is_free
+        if protocol.uses_sample:
+            is_free &= ~self.is_sampled(random_state)
+        if not is_free.any():
+            raise UsageError(
+                f"no cell is left to be tested under {protocol.name!r}: all {len(self.test):,} "
+                "cells of the test are also in the log.",
+                parameter="test",
+                remedy="Use a test of other cells: ratings of cells drawn at random.",
+            )
+        return is_free
 
     def find_propensities(self, random_state: int, *, uses_sample: bool) -> PropensitiesLike | None:
         """Those of the data, or naive Bayes with the marginals of the sample, Eq. (18)."""
