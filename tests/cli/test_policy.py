@@ -509,7 +509,9 @@ def test_clicks_may_be_true_and_false(tmp_path: Path, columns: Columns, reader: 
         assert result.exit_code == 0, result.output
         numbers[name] = json.loads(result.stdout)["rows"]
 
-    assert numbers["as words"] == numbers["as numbers"]
+    # DuckDB adds in an order of its own, so the last digits of sums can differ
+    for words, others in zip(numbers["as words"], numbers["as numbers"], strict=True):
+        assert words == pytest.approx(others, rel=1e-9, nan_ok=True)
 
 
 def test_other_words_are_no_clicks(tmp_path: Path, columns: Columns) -> None:
