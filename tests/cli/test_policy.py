@@ -511,7 +511,9 @@ def test_clicks_may_be_true_and_false(tmp_path: Path, columns: Columns, reader: 
 
     # DuckDB adds in an order of its own, so the last digits of sums can differ
     for words, others in zip(numbers["as words"], numbers["as numbers"], strict=True):
-        assert words == pytest.approx(others, rel=1e-9, nan_ok=True)
+        for key, value in others.items():
+            is_number = isinstance(value, float)
+            assert words[key] == (pytest.approx(value, rel=1e-9) if is_number else value)
 
 
 def test_other_words_are_no_clicks(tmp_path: Path, columns: Columns) -> None:
