@@ -94,12 +94,9 @@ def _round_up(value: float) -> float:
 
 def _describe_omitted(record: Record, protocol: str) -> Iterator[str]:
     """Learners without a number under a protocol, one sentence for each reason."""
-    names: dict[str, list[str]] = {}
-    for failure in record["failures"]:
-        if failure["protocol"] == protocol:
-            names.setdefault(failure["reason"].rstrip("."), []).append(failure["learner"])
-    for reason, learners in names.items():
-        yield f"Without a number: {join_words(learners)} ({reason})."
+    failures = [each for each in record["failures"] if each["protocol"] == protocol]
+    for learners, _, reason in join_failures(failures):
+        yield f"Without a number: {join_words(learners)} ({reason.rstrip('.')})."
 
 
 def join_failures(failures: Sequence[Record]) -> list[tuple[list[str], str, str]]:

@@ -45,7 +45,9 @@ class CalibratedDoublyRobust(RatingFactorization):
     P' is calibrated in the large: the weights of each group add up to its cells. Pass
     ``CalibratedPropensity(model)`` to calibrate the shape of P too, which takes all cells. The line
     of G' removes what ``G`` over- or underrates on ratings that it has not seen. Coefficients
-    are shrunk by their noise: those within one standard error of 0 are 0.
+    are shrunk by their noise: those within one standard error of 0 are 0. Where a few ratings have
+    nearly all of the weight, both calibrations are uncertain, and the error can be several percent
+    larger than that of :data:`OffsetsOnly`.
 
     W. Kweon & H. Yu, *Doubly calibrated estimator for recommendation on data missing not at
     random*, WWW 2024, train the experts and their groups by gradient descent within the model.

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DoubleType, IntegerType, StructField, StructType
 
-from unskew.data.cells import CellNumbers, cell_numbers
+from unskew.data.cells import CellNumbers, cell_numbers, sort_distinct
 from unskew.data.factors import Factors
 from unskew.data.frames import HASH_RANGE, require_new_name
 from unskew.data.ids import Ids, as_ids, find_codes
@@ -215,7 +215,7 @@ def _find_cells(lists: pa.Array, items: Ids) -> CellNumbers:
         return np.empty(0, np.int64)
     codes = find_codes(as_ids(lists.flatten().to_numpy(zero_copy_only=False)), items)
     is_known = codes >= 0
-    return np.unique(cell_numbers(_repeat_rows(lists)[is_known], codes[is_known], len(items)))
+    return sort_distinct(cell_numbers(_repeat_rows(lists)[is_known], codes[is_known], len(items)))
 
 
 def _find_users(model: Any) -> DataFrame:
